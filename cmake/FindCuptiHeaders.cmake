@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+# CUPTI's headers with cuda.h and crt/host_defines.h, which they include. Only headers: libcupti is
+# never linked, so any headers from 11.8 to the newest 13.x build the same shim.
+#
+#   CUPTI_INCLUDE_DIR   one directory or several (pip wheels split them), semicolon-separated
+#
+# Result: target gpuprof::cupti_headers.
+set(CUPTI_INCLUDE_DIR "" CACHE STRING "Directories with cupti.h, cuda.h and crt/host_defines.h")
+
+set(_cupti_hints ${CUPTI_INCLUDE_DIR})
+if(NOT _cupti_hints)
+  set(_cupti_hints $ENV{CUDA_HOME}/include $ENV{CUDA_HOME}/extras/CUPTI/include
+      /usr/local/cuda/include /usr/local/cuda/extras/CUPTI/include)
+  # pip wheels: nvidia/cu13/include, or nvidia/cuda_cupti/include + nvidia/cuda_runtime/include.
+  file(GLOB _cupti_pip
+       /usr/lib/python3*/site-packages/nvidia/*/include
+       /usr/local/lib/python3*/site-packages/nvidia/*/include
+       /usr/local/lib/python3*/dist-packages/nvidia/*/include
+       $ENV{VIRTUAL_ENV}/lib/python3*/site-packages/nvidia/*/include)
+  list(APPEND _cupti_hints ${_cupti_pip} /usr/include)
+endif()
+
+set(_cupti_dirs "")
+foreach(_header cupti.h cuda.h crt/host_defines.h)
+  string(MAKE_C_IDENTIFIER "CUPTI_DIR_OF_${_header}" _var)
+  unset(${_var} CACHE)
+  find_path(${_var} ${_header} PATHS ${_cupti_hints} NO_DEFAULT_PATH)
+  if(NOT ${_var})
+    message(FATAL_ERROR
+      "${_header} not found in: ${_cupti_hints}\n"
+      "cupti.h comes with the CUDA toolkit (cuda-cupti-dev) or pip (nvidia-cuda-cupti), cuda.h and "
+      "crt/host_defines.h with the toolkit (cuda-cudart-dev, cuda-crt) or pip (nvidia-cuda-runtime, "
+      "nvidia-cuda-crt; nvidia-cuda-nvcc-cu12 for 11.8 to 12.x). Name the directories with "
+      "-DCUPTI_INCLUDE_DIR='DIR;DIR', or build without the shim: -DGPU_PROFILED_SHIM=OFF "
+      "-DGPU_PROFILED_TESTS=OFF.")
+  endif()
+  list(APPEND _cupti_dirs ${${_var}})
+endforeach()
+list(REMOVE_DUPLICATES _cupti_dirs)
+add_library(gpuprof_cupti_headers INTERFACE)
+add_library(gpuprof::cupti_headers ALIAS gpuprof_cupti_headers)
+target_include_directories(gpuprof_cupti_headers SYSTEM INTERFACE ${_cupti_dirs})
+message(STATUS "CUPTI headers: ${_cupti_dirs}")

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# How targets are made: one library per folder, warnings, sanitizers, tests.
+
+add_library(gpuprof_options INTERFACE)
+target_include_directories(gpuprof_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(gpuprof_options INTERFACE
+  -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+  $<$<BOOL:${GPU_PROFILED_WERROR}>:-Werror>)
+if(GPU_PROFILED_SANITIZE)
+  target_compile_options(gpuprof_options INTERFACE -fsanitize=${GPU_PROFILED_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(gpuprof_options INTERFACE -fsanitize=${GPU_PROFILED_SANITIZE})
+endif()
+
+# gpuprof_library(<folder> SOURCES ... PUBLIC ... PRIVATE ...): static library gpuprof_<folder>, used
+# as gpuprof::<folder>.
+function(gpuprof_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(gpuprof_${name} STATIC ${ARG_SOURCES})
+  add_library(gpuprof::${name} ALIAS gpuprof_${name})
+  target_link_libraries(gpuprof_${name} PUBLIC gpuprof_options ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+endfunction()
+
+# gpuprof_test(<name> LABELS unit SOURCES ... LIBS ... [TIMEOUT s]): one GoogleTest binary, one ctest
+# entry per TEST.
+function(gpuprof_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;SOURCES;LIBS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE gpuprof_options ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
+  include(GoogleTest)
+  gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()

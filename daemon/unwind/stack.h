@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The result of unwinding one copied stack.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace gpuprof::unwind {
+
+// How an unwind ended. Only kWhole reached the outermost frame.
+enum class StackEnd : uint8_t {
+  kInvalid = 0,
+  kWhole,      // CFI says that the caller is undefined, or the thread's first frame was reached
+  kCut,        // the copied bytes ended
+  kNoCfi,      // a pc without unwind information (JIT code, hand-written assembly)
+  kNoModule,   // a pc in no file mapping
+  kBadFrame,   // CFI led to an impossible frame (no progress, misaligned, loop)
+  kTooDeep,    // more frames than the bound
+  kNoStack,    // the copy was lost or empty
+};
+inline constexpr int kStackEndCount = 8;
+
+// `pcs` is leaf first. pcs[0] is exact; every other pc is a return address minus 1, so that it lies
+// inside the call instruction (except above a signal frame, where it is exact again).
+struct RawStack {
+  std::vector<uint64_t> pcs;
+  StackEnd end = StackEnd::kInvalid;
+};
+
+}  // namespace gpuprof::unwind

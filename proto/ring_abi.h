@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/*
+ * What the BPF programs write into the two rings, and what the daemon reads from them.
+ *
+ *   events ring: header + `count` USDT records (batches; launches only where their stack was lost)
+ *   stacks ring: header + gpuprof_launch_v1 + gpuprof_stack_head + `stack_bytes` of user stack
+ *
+ * Kernel-internal: both sides are built together, so nothing here is stable across versions.
+ */
+#pragma once
+
+#include "proto/usdt_abi.h"
+
+/* gpuprof_ring_header.flags */
+#define GPUPROF_RING_STACK_LOST 1u /* a launch without its stack: the stacks ring was full */
+#define GPUPROF_RING_BAD_COUNT 2u  /* count or size over the bound: no records follow */
+#define GPUPROF_RING_FAULT 4u      /* the records could not be read: no records follow */
+#define GPUPROF_RING_QUOTA 8u      /* over the quota: no records follow */
+
+struct gpuprof_ring_header {
+  uint64_t time_ns;        /* bpf_ktime_get_ns() */
+  uint64_t seq;            /* the probe's third argument */
+  uint64_t cookie;         /* of the attach: which shim file */
+  uint64_t start_boottime; /* of the thread group leader, ns; identifies the process with pid */
+  uint32_t probe;          /* enum gpuprof_probe */
+  uint32_t count;          /* the probe's second argument */
+  uint32_t pid;            /* thread group, at the daemon's pid namespace level */
+  uint32_t tid;            /* thread, likewise */
+  uint32_t uid;            /* in the initial user namespace */
+  uint32_t flags;
+  uint32_t payload_bytes;  /* bytes that follow the header */
+  uint32_t reserved;
+  char comm[16];           /* of the thread */
+};
+GPUPROF_ASSERT_SIZE(gpuprof_ring_header, 80);
+
+/* User registers in DWARF numbering. x86-64: 0..15 general, 16 rip. aarch64: 0..30, 31 sp, 32 pc. */
+#define GPUPROF_REGS_MAX 34
+
+/* gpuprof_stack_head.flags */
+#define GPUPROF_STACK_CUT 1u         /* deeper than the copy: the outer end is missing */
+#define GPUPROF_STACK_PARTIAL 2u     /* a page could not be read: the copy ends there */
+#define GPUPROF_STACK_MAIN_THREAD 4u /* bounded by mm->start_stack */
+#define GPUPROF_STACK_NO_BOUND 8u    /* the stack's top was unknown (no bpf_find_vma) */
+
+#define GPUPROF_STACK_MAX_BYTES 65536u
+
+struct gpuprof_stack_head {
+  uint64_t regs[GPUPROF_REGS_MAX];
+  uint64_t stack_address; /* address of the first copied byte: the stack pointer */
+  uint64_t stack_top;     /* end of the thread's stack, 0 if unknown */
+  uint32_t stack_bytes;   /* bytes that follow */
+  uint32_t flags;
+};
+GPUPROF_ASSERT_SIZE(gpuprof_stack_head, 296);
+
+/* Per-CPU counters of the BPF side, one array slot each; the daemon sums them. */
+enum gpuprof_bpf_counter {
+  GPUPROF_BPF_FIRED = 0,             /* probe hits of watched processes */
+  GPUPROF_BPF_IGNORED_PROCESS = 1,   /* hits of processes that are not watched */
+  GPUPROF_BPF_INVISIBLE_TASK = 2,    /* task has no number in the daemon's pid namespace */
+  GPUPROF_BPF_EVENTS_FULL = 3,       /* batches lost: events ring full */
+  GPUPROF_BPF_EVENTS_FULL_RECORDS = 4,
+  GPUPROF_BPF_STACKS_FULL = 5,       /* stacks lost: stacks ring full */
+  GPUPROF_BPF_QUOTA = 6,             /* batches refused by a quota */
+  GPUPROF_BPF_QUOTA_RECORDS = 7,
+  GPUPROF_BPF_FAULT = 8,             /* records unreadable */
+  GPUPROF_BPF_BAD_COUNT = 9,
+  GPUPROF_BPF_STACK_FAULT = 10,      /* no byte of the stack readable */
+  GPUPROF_BPF_COUNTER_COUNT = 11,
+};
