@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "daemon/base/process_id.h"
+#include "daemon/base/stack_sample.h"
 #include "proto/ring_abi.h"
 #include "proto/usdt_abi.h"
 
@@ -20,15 +21,6 @@ struct EventSource {
   uint32_t uid = 0;
   uint64_t time_ns = 0;  // bpf_ktime_get_ns() of the hit
   std::string_view comm; // of the thread
-};
-
-// A launch's user registers and the top of its user stack. Views: valid for the call only.
-struct StackSample {
-  std::span<const uint64_t> regs;  // GPUPROF_REGS_MAX, DWARF numbering
-  uint64_t stack_address = 0;      // address of bytes[0]
-  uint64_t stack_top = 0;          // 0 if unknown
-  std::span<const uint8_t> bytes;
-  uint32_t flags = 0;  // GPUPROF_STACK_*
 };
 
 enum class LossReason {
