@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Symbolizer: pcs of one process -> functions, files, lines and inlined frames.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "daemon/symbolize/symbol.h"
+
+namespace gpuprof::unwind {
+class AddressSpace;
+}
+
+namespace gpuprof::symbolize {
+
+// What is shared by all processes of a node: symbol tables and debug information by file. Make one
+// beside the unwind::FileCache; it must outlive the symbolizers. Threads: one at a time.
+// Memory: a file's tables go when nobody holds the file any more; per file at most kMaxFileLocations
+// resolved addresses are kept.
+class SymbolCache {
+ public:
+  static constexpr size_t kMaxFileLocations = 16384;
+
+  SymbolCache();
+  ~SymbolCache();
+  SymbolCache(const SymbolCache&) = delete;
+  SymbolCache& operator=(const SymbolCache&) = delete;
+
+ private:
+  friend class Symbolizer;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Names come from DWARF where the file has it (4 and 5, inlined functions included), else from the
+// symbol table, never beyond a symbol's end; in JIT memory from the perf map
+// /tmp/perf-NSPID.map of the target's root. C++ and Rust (legacy) names are demangled.
+// Threads: one at a time, the same as the address space's. Failure: `frames` is empty.
+class Symbolizer {
+ public:
+  static constexpr size_t kMaxCachedPcs = 8192;
+
+  Symbolizer(std::shared_ptr<unwind::AddressSpace> space, SymbolCache& cache);
+  ~Symbolizer();
+  Symbolizer(Symbolizer&&) noexcept;
+  Symbolizer& operator=(Symbolizer&&) noexcept;
+
+  // `pc` as RawStack has it (callers already -1). The reference is valid until the next resolve().
+  const SymbolizedPc& resolve(uint64_t pc);
+  // Grows only; an index stays good. One entry per distinct file, "[vdso]", "[jit]", "[unknown]".
+  [[nodiscard]] const std::vector<Module>& modules() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gpuprof::symbolize
