@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/target/shim_channel.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "daemon/target/process.h"
+#include "daemon/target/text.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+namespace gpuprof::target {
+namespace {
+
+constexpr const char* kMemfdLink = "/memfd:" GPUPROF_MEMFD_NAME;
+// Status, control and the module table; copies of images come behind them.
+constexpr uint64_t kMinBytes = GPUPROF_MODULES_OFFSET;
+constexpr uint64_t kMaxBytes = 4ull << 30;
+constexpr size_t kMaxCandidates = 16;
+constexpr int kReadTries = 50;
+
+// The device of the kernel's internal mount that every memfd lives on, learned from one of our own.
+Result<dev_t> memfd_device() {
+  static const dev_t device = [] {
+    const UniqueFd fd(::memfd_create("gpu-profiled-device", MFD_CLOEXEC));
+    struct stat info = {};
+    return fd.valid() && ::fstat(fd.get(), &info) == 0 ? info.st_dev : dev_t{0};
+  }();
+  if (device == 0) return fail(Code::kUnsupported, "memfd_create failed: Linux 3.17 or newer is needed");
+  return device;
+}
+
+Error refuse(const std::string& path, const char* why) {
+  return Error{Code::kCorrupt, 0, path + " is not the shim's memfd (" + why + "); left alone"};
+}
+
+Status read_exact(int fd, void* into, size_t bytes, off_t offset) {
+  const ssize_t got = ::pread(fd, into, bytes, offset);
+  if (got < 0) return fail_errno(Code::kIo, errno, "reading the shim's memfd");
+  if (static_cast<size_t>(got) != bytes) return fail(Code::kCorrupt, "the shim's memfd is too short");
+  return {};
+}
+
+Status write_exact(int fd, const void* from, size_t bytes, off_t offset) {
+  const ssize_t put = ::pwrite(fd, from, bytes, offset);
+  if (put < 0) return fail_errno(Code::kIo, errno, "writing the shim's control page");
+  if (static_cast<size_t>(put) != bytes) return fail(Code::kIo, "short write to the shim's control page");
+  return {};
+}
+
+// pread copies while the target may write: `seq` before and after, even and equal, or again.
+Status read_status_page(int fd, gpuprof_status_page& page) {
+  for (int attempt = 0; attempt < kReadTries; ++attempt) {
+    if (attempt > 0) {
+      const timespec pause = {0, 1'000'000};
+      ::nanosleep(&pause, nullptr);
+    }
+    uint32_t before = 0, after = 0;
+    constexpr off_t kSeq = offsetof(gpuprof_status_page, seq);
+    if (auto ok = read_exact(fd, &before, sizeof before, kSeq); !ok) return ok;
+    if (before % 2 != 0) continue;
+    if (auto ok = read_exact(fd, &page, sizeof page, 0); !ok) return ok;
+    if (auto ok = read_exact(fd, &after, sizeof after, kSeq); !ok) return ok;
+    if (page.seq == before && after == before) return {};
+  }
+  return fail(Code::kUnavailable, "the shim's status page stays half-written: is the process stopped?");
+}
+
+template <size_t N>
+std::string text_of(const char (&field)[N]) {
+  return printable(std::string_view(field, N));
+}
+
+Status check_owner(const gpuprof_status_page& page, ProcessId process, const std::string& path) {
+  const auto innermost = innermost_pid(process.pid);
+  if (page.owner_pid != innermost.value_or(process.pid))
+    return tl::unexpected<Error>(refuse(path, "it belongs to another process"));
+  // start_ticks of another time namespace is shifted by its boottime offset.
+  if (page.owner_start_ticks != process.start_ticks && same_time_namespace(process.pid))
+    return tl::unexpected<Error>(refuse(path, "its owner started at another time"));
+  return {};
+}
+
+// Everything that must hold before anything is opened for writing. `pinned` is an O_PATH descriptor.
+Result<UniqueFd> verify(const UniqueFd& pinned, const std::string& path, ProcessId process) {
+  auto device = memfd_device();
+  if (!device) return tl::unexpected<Error>(device.error());
+  struct stat info = {};
+  if (::fstat(pinned.get(), &info) != 0) return fail_errno(Code::kIo, errno, path);
+  if (!S_ISREG(info.st_mode)) return tl::unexpected<Error>(refuse(path, "not a regular file"));
+  if (info.st_nlink != 0) return tl::unexpected<Error>(refuse(path, "a file with a name"));
+  if (info.st_dev != *device) return tl::unexpected<Error>(refuse(path, "not on the memfd mount"));
+  const auto size = static_cast<uint64_t>(info.st_size);
+  if (size < kMinBytes || size > kMaxBytes)
+    return tl::unexpected<Error>(refuse(path, "its size is out of bounds"));
+
+  // Seals cannot be asked of an O_PATH descriptor; reading a memfd has no side effects.
+  const std::string again = "/proc/self/fd/" + std::to_string(pinned.get());
+  const UniqueFd readable(::open(again.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!readable.valid()) return fail_errno(Code::kPermission, errno, path);
+  const int seals = ::fcntl(readable.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+    return tl::unexpected<Error>(refuse(path, "not sealed against shrinking"));
+  if ((seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0)
+    return tl::unexpected<Error>(refuse(path, "sealed against writing"));
+
+  gpuprof_status_page page = {};
+  if (auto ok = read_status_page(readable.get(), page); !ok) return tl::unexpected<Error>(ok.error());
+  if (page.magic != GPUPROF_STATUS_MAGIC) return tl::unexpected<Error>(refuse(path, "wrong magic"));
+  if (page.abi_version != GPUPROF_ABI_VERSION)
+    return fail(Code::kUnsupported,
+                "process " + std::to_string(process.pid) + " runs a shim of ABI version " +
+                    std::to_string(page.abi_version) + ", this gpu-profiled knows " +
+                    std::to_string(GPUPROF_ABI_VERSION) + ": restart it with the matching shim");
+  if (auto ok = check_owner(page, process, path); !ok) return tl::unexpected<Error>(ok.error());
+
+  UniqueFd writable(::open(again.c_str(), O_RDWR | O_CLOEXEC));
+  if (!writable.valid()) return fail_errno(Code::kPermission, errno, "opening " + path + " for writing");
+  return writable;
+}
+
+std::vector<std::string> candidates(ProcessId process, std::optional<int> fd_hint) {
+  const std::string proc = "/proc/" + std::to_string(process.pid);
+  std::vector<std::string> out;
+  if (fd_hint && *fd_hint >= 0) out.push_back(proc + "/fd/" + std::to_string(*fd_hint));
+  struct CloseDir {
+    void operator()(DIR* dir) const { ::closedir(dir); }
+  };
+  const std::unique_ptr<DIR, CloseDir> dir(::opendir((proc + "/fd").c_str()));
+  while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr) {
+    const std::string path = proc + "/fd/" + entry->d_name;
+    char link[64] = {};
+    const ssize_t length = ::readlink(path.c_str(), link, sizeof link - 1);
+    if (length <= 0 || !std::string_view(link).starts_with(kMemfdLink)) continue;
+    if (out.size() < kMaxCandidates && std::find(out.begin(), out.end(), path) == out.end())
+      out.push_back(path);
+  }
+  auto mappings = file_mappings(process.pid);
+  if (!mappings) return out;
+  for (const Mapping& mapping : *mappings) {
+    if (out.size() < kMaxCandidates && mapping.path.starts_with(kMemfdLink))
+      out.push_back(proc + "/map_files/" + mapping.map_files_name());
+  }
+  return out;
+}
+
+}  // namespace
+
+const char* state_name(gpuprof_state state) {
+  switch (state) {
+    case GPUPROF_STATE_DECLINED: return "declined";
+    case GPUPROF_STATE_IDLE: return "idle";
+    case GPUPROF_STATE_ARMING: return "arming";
+    case GPUPROF_STATE_TRACING: return "tracing";
+    case GPUPROF_STATE_TRACING_PC: return "tracing+pc";
+    case GPUPROF_STATE_DISARMING: return "disarming";
+    case GPUPROF_STATE_BUSY: return "busy";
+    case GPUPROF_STATE_INERT: return "inert";
+    case GPUPROF_STATE_INVALID:
+    case GPUPROF_STATE_COUNT: break;
+  }
+  return "unknown";
+}
+
+Result<ShimChannel> ShimChannel::open_path(const std::string& path, ProcessId process) {
+  const UniqueFd pinned(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  if (!pinned.valid()) {
+    const int err = errno;
+    return fail_errno(err == EACCES || err == EPERM ? Code::kPermission : Code::kNoTarget, err, path);
+  }
+  auto fd = verify(pinned, path, process);
+  if (!fd) return tl::unexpected<Error>(fd.error());
+  ShimChannel channel;
+  channel.process_ = process;
+  channel.fd_ = std::move(*fd);
+  return channel;
+}
+
+Result<ShimChannel> ShimChannel::open(ProcessId process, std::optional<int> fd_hint) {
+  auto now = process_id(process.pid);
+  if (!now) return tl::unexpected<Error>(now.error());
+  if (*now != process) return fail(Code::kNotFound, "no such process: " + std::to_string(process.pid));
+  Error last = {Code::kNoTarget, 0,
+                "process " + std::to_string(process.pid) + " has no memfd of the shim"};
+  for (const std::string& path : candidates(process, fd_hint)) {
+    auto channel = open_path(path, process);
+    if (channel) return channel;
+    last = channel.error();
+  }
+  return tl::unexpected<Error>(last);
+}
+
+Result<ShimStatus> ShimChannel::read_status() const {
+  gpuprof_status_page page = {};
+  if (auto ok = read_status_page(fd_.get(), page); !ok) return tl::unexpected<Error>(ok.error());
+  ShimStatus out;
+  if (page.state < GPUPROF_STATE_COUNT) out.state = static_cast<gpuprof_state>(page.state);
+  if (page.reason < GPUPROF_REASON_COUNT) out.reason = static_cast<gpuprof_reason>(page.reason);
+  if (page.tier <= GPUPROF_TIER_SERIALIZED) out.tier = static_cast<gpuprof_tier>(page.tier);
+  out.epoch = page.epoch;
+  out.heartbeat_ns = page.heartbeat_ns;
+  out.cupti_version = page.cupti_version;
+  out.driver_version = page.driver_version;
+  out.arms = page.arms;
+  out.disarms = page.disarms;
+  out.module_count = page.module_count;
+  out.buffers_outstanding = page.buffers_outstanding;
+  std::copy_n(page.probe_totals, out.probe_totals.size(), out.probe_totals.begin());
+  std::copy_n(page.drop_totals, out.drop_totals.size(), out.drop_totals.begin());
+  out.reason_text = text_of(page.reason_text);
+  out.cupti_path = text_of(page.cupti_path);
+  out.libcuda_path = text_of(page.libcuda_path);
+  out.kernel_driver_version = text_of(page.kernel_driver_version);
+  out.unknown_knobs = text_of(page.unknown_knobs);
+  return out;
+}
+
+Status ShimChannel::acquire(const std::string& controller_name) {
+  if (acquired_) return {};
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = GPUPROF_CONTROL_OFFSET;
+  lock.l_len = sizeof(gpuprof_control_page);
+  const bool locked = ::fcntl(fd_.get(), F_OFD_SETLK, &lock) == 0;
+  const int err = errno;
+  gpuprof_control_page page = {};
+  if (auto ok = read_exact(fd_.get(), &page, sizeof page, GPUPROF_CONTROL_OFFSET); !ok) return ok;
+  if (!locked) {
+    if (err != EAGAIN && err != EACCES) return fail_errno(Code::kIo, err, "locking the control page");
+    std::string holder = text_of(page.controller_name);
+    if (holder.empty()) holder = "an unnamed controller";
+    return fail(Code::kUnavailable, "process " + std::to_string(process_.pid) +
+                                        " is already being profiled by " + holder + " (pid " +
+                                        std::to_string(page.controller_pid) +
+                                        "): stop that one first");
+  }
+  acquired_ = true;
+  controller_name_ = controller_name;
+  seq_ = (page.seq + 1) & ~1u;  // even, also after a daemon that died while writing
+  lease_serial_ = page.lease_serial;
+  return {};
+}
+
+Status ShimChannel::write_control() {
+  if (!acquired_) return fail(Code::kInternal, "the control page is not ours");
+  gpuprof_control_page page = {};
+  page.magic = GPUPROF_CONTROL_MAGIC;
+  page.abi_version = GPUPROF_ABI_VERSION;
+  page.seq = seq_ + 1;
+  page.tier = request_.tier;
+  page.stack_rate = request_.stack_rate;
+  page.process_rate = request_.process_rate;
+  page.process_bytes = request_.process_bytes;
+  page.lease_serial = ++lease_serial_;
+  page.lease_ms = std::clamp(request_.lease_ms, 1u, GPUPROF_LEASE_MS_MAX);
+  page.controller_pid = static_cast<uint32_t>(::getpid());
+  page.sampler_seed = request_.sampler_seed;
+  const std::string name = printable(controller_name_, sizeof page.controller_name - 1);
+  std::memcpy(page.controller_name, name.data(), name.size());
+
+  constexpr off_t kSeq = GPUPROF_CONTROL_OFFSET + offsetof(gpuprof_control_page, seq);
+  const uint32_t odd = seq_ + 1;
+  if (auto ok = write_exact(fd_.get(), &odd, sizeof odd, kSeq); !ok) return ok;
+  if (auto ok = write_exact(fd_.get(), &page, sizeof page, GPUPROF_CONTROL_OFFSET); !ok) return ok;
+  seq_ += 2;
+  return write_exact(fd_.get(), &seq_, sizeof seq_, kSeq);
+}
+
+Status ShimChannel::request(const ControlRequest& request) {
+  request_ = request;
+  return write_control();
+}
+
+Status ShimChannel::renew() { return write_control(); }
+
+Status ShimChannel::release() {
+  request_.tier = GPUPROF_TIER_OFF;
+  return write_control();
+}
+
+}  // namespace gpuprof::target
