@@ -26,12 +26,12 @@ enum gpuprof_state {
   GPUPROF_STATE_INVALID = 0,
   GPUPROF_STATE_DECLINED = 1,
   GPUPROF_STATE_IDLE = 2,
-  GPUPROF_STATE_ARMING = 3,     /* subscribed, waits for a launch to enable activity in */
+  GPUPROF_STATE_ARMING = 3, /* subscribed, waits for a launch to enable activity in */
   GPUPROF_STATE_TRACING = 4,
   GPUPROF_STATE_TRACING_PC = 5,
-  GPUPROF_STATE_DISARMING = 6,  /* waits for a launch to disable activity in */
-  GPUPROF_STATE_BUSY = 7,       /* another CUPTI client holds the subscriber */
-  GPUPROF_STATE_INERT = 8,      /* fatal CUPTI error, forked child, exit */
+  GPUPROF_STATE_DISARMING = 6, /* waits for a launch to disable activity in */
+  GPUPROF_STATE_BUSY = 7,      /* another CUPTI client holds the subscriber */
+  GPUPROF_STATE_INERT = 8,     /* fatal CUPTI error, forked child, exit */
   GPUPROF_STATE_COUNT = 9,
 };
 
@@ -45,17 +45,17 @@ enum gpuprof_reason {
   GPUPROF_REASON_SUBSCRIBE_FAILED = 5,
   GPUPROF_REASON_NO_THREAD = 6,
   GPUPROF_REASON_NO_MEMORY = 7,
-  GPUPROF_REASON_DISABLED = 8,      /* GPU_PROFILED_DISABLE */
-  GPUPROF_REASON_OTHER_CLIENT = 9,  /* subscribe answered MULTIPLE_SUBSCRIBERS */
+  GPUPROF_REASON_DISABLED = 8,     /* GPU_PROFILED_DISABLE */
+  GPUPROF_REASON_OTHER_CLIENT = 9, /* subscribe answered MULTIPLE_SUBSCRIBERS */
   GPUPROF_REASON_FATAL_ERROR = 10,
   GPUPROF_REASON_FORKED = 11,
   GPUPROF_REASON_EXITING = 12,
   GPUPROF_REASON_LEASE_EXPIRED = 13,
-  GPUPROF_REASON_RELEASED = 14,     /* the controller asked for tier off */
+  GPUPROF_REASON_RELEASED = 14, /* the controller asked for tier off */
   GPUPROF_REASON_WAITING_FOR_LAUNCH = 15,
   GPUPROF_REASON_BUFFERS_OUTSTANDING = 16,
   GPUPROF_REASON_ENABLE_FAILED = 17,
-  GPUPROF_REASON_QUIRK = 18,        /* this CUPTI version is on the quirk table */
+  GPUPROF_REASON_QUIRK = 18, /* this CUPTI version is on the quirk table */
   GPUPROF_REASON_COUNT = 19,
 };
 
@@ -71,9 +71,9 @@ enum gpuprof_libcuda_kind {
 struct gpuprof_status_page {
   uint64_t magic;
   uint32_t abi_version;
-  uint32_t seq;            /* odd while the fields below change; readers retry */
-  uint32_t owner_pid;      /* getpid() of the process that created the memfd */
-  uint32_t state;          /* enum gpuprof_state */
+  uint32_t seq;       /* odd while the fields below change; readers retry */
+  uint32_t owner_pid; /* getpid() of the process that created the memfd */
+  uint32_t state;     /* enum gpuprof_state */
   uint64_t owner_start_ticks;
   uint32_t reason;         /* enum gpuprof_reason */
   uint32_t epoch;          /* correlation epoch, 0 before the first arm */
@@ -85,7 +85,7 @@ struct gpuprof_status_page {
   uint32_t arms;
   uint32_t disarms;
   uint32_t module_capacity;
-  uint32_t module_count;   /* entries claimed, may exceed the capacity */
+  uint32_t module_count; /* entries claimed, may exceed the capacity */
   uint64_t copies_offset;
   uint64_t copies_bytes;   /* bytes of the copy area that exist */
   uint32_t subscribe_mode; /* 0 on-demand, 1 eager */
@@ -123,22 +123,23 @@ enum gpuprof_tier {
 
 /*
  * Seqlocked: the daemon makes `seq` odd, writes, makes it even. The controlling daemon holds an OFD
- * write lock on bytes [GPUPROF_CONTROL_OFFSET, +4096). The lease has no clock in it: the shim starts
- * a timer of `lease_ms` when it first sees a value of `lease_serial`, and disarms when it runs out.
+ * write lock on bytes [GPUPROF_CONTROL_OFFSET, +4096). The lease has no clock in it: the shim
+ * starts a timer of `lease_ms` when it first sees a value of `lease_serial`, and disarms when it
+ * runs out.
  */
 struct gpuprof_control_page {
   uint64_t magic;
   uint32_t abi_version;
   uint32_t seq;
-  uint32_t tier;             /* enum gpuprof_tier; anything else is off */
-  uint32_t pc_period;        /* log2 cycles 5..31, 0 default */
-  uint32_t stack_rate;       /* stacks a second and thread; 0 default, UINT32_MAX: every launch */
-  uint32_t process_rate;     /* stacks a second and process; 0 default, UINT32_MAX: no limit */
-  uint64_t process_bytes;    /* stack bytes a second and process; 0 default */
+  uint32_t tier;          /* enum gpuprof_tier; anything else is off */
+  uint32_t pc_period;     /* log2 cycles 5..31, 0 default */
+  uint32_t stack_rate;    /* stacks a second and thread; 0 default, UINT32_MAX: every launch */
+  uint32_t process_rate;  /* stacks a second and process; 0 default, UINT32_MAX: no limit */
+  uint64_t process_bytes; /* stack bytes a second and process; 0 default */
   uint64_t lease_serial;
-  uint32_t lease_ms;         /* 1..GPUPROF_LEASE_MS_MAX */
-  uint32_t controller_pid;   /* in the daemon's namespace, for the refusal message */
-  uint64_t sampler_seed;     /* 0: random; tests fix it */
+  uint32_t lease_ms;       /* 1..GPUPROF_LEASE_MS_MAX */
+  uint32_t controller_pid; /* in the daemon's namespace, for the refusal message */
+  uint64_t sampler_seed;   /* 0: random; tests fix it */
   char controller_name[64];
   uint8_t reserved[3968];
 };

@@ -28,13 +28,14 @@ struct gpuprof_ring_header {
   uint32_t tid;            /* thread, likewise */
   uint32_t uid;            /* in the initial user namespace */
   uint32_t flags;
-  uint32_t payload_bytes;  /* bytes that follow the header */
+  uint32_t payload_bytes; /* bytes that follow the header */
   uint32_t reserved;
-  char comm[16];           /* of the thread */
+  char comm[16]; /* of the thread */
 };
 GPUPROF_ASSERT_SIZE(gpuprof_ring_header, 80);
 
-/* User registers in DWARF numbering. x86-64: 0..15 general, 16 rip. aarch64: 0..30, 31 sp, 32 pc. */
+/* User registers in DWARF numbering. x86-64: 0..15 general, 16 rip. aarch64: 0..30, 31 sp, 32 pc.
+ */
 #define GPUPROF_REGS_MAX 34
 
 /* gpuprof_stack_head.flags */
@@ -56,16 +57,16 @@ GPUPROF_ASSERT_SIZE(gpuprof_stack_head, 296);
 
 /* Per-CPU counters of the BPF side, one array slot each; the daemon sums them. */
 enum gpuprof_bpf_counter {
-  GPUPROF_BPF_FIRED = 0,             /* probe hits of watched processes */
-  GPUPROF_BPF_IGNORED_PROCESS = 1,   /* hits of processes that are not watched */
-  GPUPROF_BPF_INVISIBLE_TASK = 2,    /* task has no number in the daemon's pid namespace */
-  GPUPROF_BPF_EVENTS_FULL = 3,       /* batches lost: events ring full */
+  GPUPROF_BPF_FIRED = 0,           /* probe hits of watched processes */
+  GPUPROF_BPF_IGNORED_PROCESS = 1, /* hits of processes that are not watched */
+  GPUPROF_BPF_INVISIBLE_TASK = 2,  /* task has no number in the daemon's pid namespace */
+  GPUPROF_BPF_EVENTS_FULL = 3,     /* batches lost: events ring full */
   GPUPROF_BPF_EVENTS_FULL_RECORDS = 4,
-  GPUPROF_BPF_STACKS_FULL = 5,       /* stacks lost: stacks ring full */
-  GPUPROF_BPF_QUOTA = 6,             /* batches refused by a quota */
+  GPUPROF_BPF_STACKS_FULL = 5, /* stacks lost: stacks ring full */
+  GPUPROF_BPF_QUOTA = 6,       /* batches refused by a quota */
   GPUPROF_BPF_QUOTA_RECORDS = 7,
-  GPUPROF_BPF_FAULT = 8,             /* records unreadable */
+  GPUPROF_BPF_FAULT = 8, /* records unreadable */
   GPUPROF_BPF_BAD_COUNT = 9,
-  GPUPROF_BPF_STACK_FAULT = 10,      /* no byte of the stack readable */
+  GPUPROF_BPF_STACK_FAULT = 10, /* no byte of the stack readable */
   GPUPROF_BPF_COUNTER_COUNT = 11,
 };

@@ -24,14 +24,15 @@
 #endif
 #define GPUPROF_ASSERT_SIZE(type, bytes) \
   GPUPROF_ASSERT(sizeof(struct type) == (bytes), "size of " #type " is part of the ABI")
-#define GPUPROF_ASSERT_OFFSET(type, member, bytes)              \
+#define GPUPROF_ASSERT_OFFSET(type, member, bytes)                   \
   GPUPROF_ASSERT(__builtin_offsetof(struct type, member) == (bytes), \
                  "offset of " #type "." #member " is part of the ABI")
 
 #define GPUPROF_USDT_PROVIDER "gpu_profiled"
 #define GPUPROF_ABI_VERSION 1u
 
-/* Index of a probe: the order of probe totals on the status page and of `detail` in drop records. */
+/* Index of a probe: the order of probe totals on the status page and of `detail` in drop records.
+ */
 enum gpuprof_probe {
   GPUPROF_PROBE_INVALID = 0,
   GPUPROF_PROBE_PROCESS = 1,   /* process_v1   gpuprof_process_v1 */
@@ -122,9 +123,9 @@ struct gpuprof_exec_v1 {
   uint64_t end_ns;
   uint32_t correlation;
   uint32_t epoch;
-  uint64_t name_id;    /* kernels: id of the mangled name; 0: the name table was full */
-  uint32_t kind;       /* GPUPROF_KIND_KERNEL, _MEMCPY or _MEMSET */
-  uint32_t copy_kind;  /* enum gpuprof_copy_kind, memcpy only */
+  uint64_t name_id;   /* kernels: id of the mangled name; 0: the name table was full */
+  uint32_t kind;      /* GPUPROF_KIND_KERNEL, _MEMCPY or _MEMSET */
+  uint32_t copy_kind; /* enum gpuprof_copy_kind, memcpy only */
   uint32_t device_id;
   uint32_t context_id;
   uint32_t stream_id;
@@ -145,13 +146,13 @@ GPUPROF_ASSERT_OFFSET(gpuprof_exec_v1, flags, 108);
 
 /* One (instruction, stall reason) count of one drain; see CUpti_PCSamplingPCData. */
 struct gpuprof_pc_sample_v1 {
-  uint64_t cubin_key;        /* what our hash callback returned for the module */
+  uint64_t cubin_key; /* what our hash callback returned for the module */
   uint64_t function_name_id;
-  uint64_t window_id;        /* of window_v1 */
-  uint32_t pc_offset;        /* bytes from the start of the function */
-  uint32_t stall_index;      /* index into the device's stall reason names */
+  uint64_t window_id;   /* of window_v1 */
+  uint32_t pc_offset;   /* bytes from the start of the function */
+  uint32_t stall_index; /* index into the device's stall reason names */
   uint32_t samples;
-  uint32_t correlation;      /* serialized mode only, else 0 */
+  uint32_t correlation; /* serialized mode only, else 0 */
   uint32_t epoch;
   uint32_t device_id;
   uint32_t context_id;
@@ -173,10 +174,10 @@ enum gpuprof_name_kind {
 /* One chunk of an id's string; chunks of one id are emitted in order and may be emitted again. */
 struct gpuprof_name_v1 {
   uint64_t id;
-  uint32_t kind;         /* enum gpuprof_name_kind */
-  uint32_t total_bytes;  /* length of the whole string, no NUL */
-  uint32_t offset;       /* of this chunk: a multiple of GPUPROF_NAME_CHUNK_BYTES */
-  uint32_t chunk_bytes;  /* bytes used in `bytes` */
+  uint32_t kind;        /* enum gpuprof_name_kind */
+  uint32_t total_bytes; /* length of the whole string, no NUL */
+  uint32_t offset;      /* of this chunk: a multiple of GPUPROF_NAME_CHUNK_BYTES */
+  uint32_t chunk_bytes; /* bytes used in `bytes` */
   uint64_t reserved;
   char bytes[GPUPROF_NAME_CHUNK_BYTES];
 };
@@ -240,11 +241,11 @@ GPUPROF_ASSERT_SIZE(gpuprof_window_v1, 40);
 /* Producer-side losses by class. The order is part of the ABI; new classes are appended. */
 enum gpuprof_drop_class {
   GPUPROF_DROP_INVALID = 0,
-  GPUPROF_DROP_CUPTI = 1,            /* cuptiActivityGetNumDroppedRecords */
-  GPUPROF_DROP_INVALID_TIME = 2,     /* start or end zero, or start > end */
-  GPUPROF_DROP_NO_BUFFER = 3,        /* records that landed in the scratch buffer */
-  GPUPROF_DROP_NAME_TABLE_FULL = 4,  /* executions whose name has no id */
-  GPUPROF_DROP_NAME_CUT = 5,         /* names longer than GPUPROF_NAME_MAX_BYTES */
+  GPUPROF_DROP_CUPTI = 1,           /* cuptiActivityGetNumDroppedRecords */
+  GPUPROF_DROP_INVALID_TIME = 2,    /* start or end zero, or start > end */
+  GPUPROF_DROP_NO_BUFFER = 3,       /* records that landed in the scratch buffer */
+  GPUPROF_DROP_NAME_TABLE_FULL = 4, /* executions whose name has no id */
+  GPUPROF_DROP_NAME_CUT = 5,        /* names longer than GPUPROF_NAME_MAX_BYTES */
   GPUPROF_DROP_MODULE_TABLE_FULL = 6,
   GPUPROF_DROP_MODULE_COPY_FULL = 7, /* module images that could not be copied */
   GPUPROF_DROP_STACK_BUDGET = 8,     /* drawn launches not emitted: process budget spent */
@@ -255,9 +256,9 @@ enum gpuprof_drop_class {
   GPUPROF_DROP_HW_BUFFER_FULL = 13,  /* PC sampling */
   GPUPROF_DROP_PC_DROPPED = 14,      /* PC sampling: droppedSamples */
   GPUPROF_DROP_NON_USER = 15,        /* PC sampling: nonUsrKernelsTotalSamples */
-  GPUPROF_DROP_FINAL_TOTAL = 16,     /* not a loss: `total` records of probe `detail` were emitted */
-  GPUPROF_DROP_LAUNCHES_SEEN = 17,   /* not a loss: launch callbacks counted */
-  GPUPROF_DROP_LAUNCHES_DRAWN = 18,  /* not a loss: launches that the samplers drew */
+  GPUPROF_DROP_FINAL_TOTAL = 16,    /* not a loss: `total` records of probe `detail` were emitted */
+  GPUPROF_DROP_LAUNCHES_SEEN = 17,  /* not a loss: launch callbacks counted */
+  GPUPROF_DROP_LAUNCHES_DRAWN = 18, /* not a loss: launches that the samplers drew */
   GPUPROF_DROP_CLASS_COUNT = 19,
 };
 

@@ -11,7 +11,13 @@
 namespace gpuprof::join {
 
 // Sample values, in the order of the pprof sample types.
-enum ValueIndex : size_t { kGpuTimeNs = 0, kGpuExecutions, kGpuPcSamples, kGpuStallSamples, kValueCount };
+enum ValueIndex : size_t {
+  kGpuTimeNs = 0,
+  kGpuExecutions,
+  kGpuPcSamples,
+  kGpuStallSamples,
+  kValueCount
+};
 
 struct ModelFunction {
   std::string name;         // shown

@@ -19,16 +19,16 @@ struct EventSource {
   ProcessId process;
   uint32_t tid = 0;  // at the daemon's pid namespace level
   uint32_t uid = 0;
-  uint64_t time_ns = 0;  // bpf_ktime_get_ns() of the hit
-  std::string_view comm; // of the thread
+  uint64_t time_ns = 0;   // bpf_ktime_get_ns() of the hit
+  std::string_view comm;  // of the thread
 };
 
 enum class LossReason {
-  kRingFull,      // BPF could not reserve: counted in BPF and seen as a gap here
-  kQuota,         // a per-pid or per-uid quota refused the batch
-  kFault,         // BPF could not read the target's records
-  kMalformed,     // count, size or content out of bounds
-  kGap,           // sequence gap with no other reason known
+  kRingFull,   // BPF could not reserve: counted in BPF and seen as a gap here
+  kQuota,      // a per-pid or per-uid quota refused the batch
+  kFault,      // BPF could not read the target's records
+  kMalformed,  // count, size or content out of bounds
+  kGap,        // sequence gap with no other reason known
 };
 
 // One thread calls all of these: the one that polls the rings. Spans and views die with the call.
@@ -37,7 +37,8 @@ class EventSink {
   virtual ~EventSink() = default;
   virtual void on_process(const EventSource&, const gpuprof_process_v1&) = 0;
   // `stack` is null where the stack was lost (flags of the ring header say why).
-  virtual void on_launch(const EventSource&, const gpuprof_launch_v1&, const StackSample* stack) = 0;
+  virtual void on_launch(const EventSource&, const gpuprof_launch_v1&,
+                         const StackSample* stack) = 0;
   virtual void on_execs(const EventSource&, std::span<const gpuprof_exec_v1>) = 0;
   virtual void on_pc_samples(const EventSource&, std::span<const gpuprof_pc_sample_v1>) = 0;
   // A whole string, chunks put together, sanitised (no control bytes, valid UTF-8).

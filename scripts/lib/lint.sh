@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# Static checks over the files that git knows (tracked, or new and not ignored).
+
+our_files() { git ls-files -co --exclude-standard -- "$@"; }
+
+check_format() {
+  local files
+  mapfile -t files < <(our_files '*.cc' '*.h' '*.c' '*.cu')
+  clang-format --dry-run -Werror "${files[@]}"
+}
+
+# The entry scripts, known by their first line; scripts/lib is read through them (-x -a).
+shell_scripts() {
+  our_files scripts .ci tests docker | while read -r file; do
+    head -n 1 "$file" | grep -qE '^#!.*\b(bash|sh)$' && printf '%s\n' "$file"
+  done
+}
+
+check_shell() {
+  local files
+  mapfile -t files < <(shell_scripts)
+  ((${#files[@]} > 0)) && shellcheck -x -a "${files[@]}"
+}
+
+# BPF C is compiled for another target and the fuzzers of clang-tidy know nothing of it.
+check_tidy() {
+  local build=$1 files
+  mapfile -t files < <(our_files 'shim/*.cc' 'daemon/*.cc' 'tests/*.cc' 'tools/*.cc')
+  ((${#files[@]} > 0)) || return 0
+  printf '%s\0' "${files[@]}" | xargs -0 -n 4 -P "$(nproc)" clang-tidy -p "$build" --quiet
+}
+
+# `cmake --install` with DESTDIR puts every product where GNUInstallDirs says and nothing elsewhere.
+check_install_rules() {
+  local build=$1 dest
+  dest=$(mktemp -d)
+  DESTDIR=$dest cmake --install "$build" >/dev/null
+  (cd "$dest" && find . -type f | sort)
+  local rc=0 file
+  for file in bin/gpu-profiled lib/*/libgpu-profiled-cupti.so share/doc/gpu-profiled/LICENSE; do
+    compgen -G "$dest/usr/local/$file" >/dev/null || compgen -G "$dest/usr/local/${file/\/\*/}" >/dev/null || {
+      printf 'not installed: %s\n' "$file"
+      rc=1
+    }
+  done
+  if find "$dest" -type f -not -path "$dest/usr/local/*" | grep .; then
+    printf 'installed outside the prefix\n'
+    rc=1
+  fi
+  rm -rf "$dest"
+  return "$rc"
+}

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# Messages, quiet steps with their output in a log file, and the tally behind the closing line.
+
+passed=0
+failed=0
+skipped=0
+
+say() { printf '%s\n' "$*"; }
+die() {
+  printf '%s: %s\n' "${0##*/}" "$*" >&2
+  exit 1
+}
+
+# quiet <log> <command...>: runs it with all output in <log>; shows the end of the log if it fails.
+quiet() {
+  local log=$1 rc=0
+  shift
+  mkdir -p "$(dirname "$log")"
+  "$@" >"$log" 2>&1 </dev/null || rc=$?
+  if ((rc != 0)); then
+    printf -- '--- failed (exit %d): %s\n' "$rc" "$*"
+    tail -n 60 "$log"
+    printf -- '--- whole log: %s\n' "$log"
+  fi
+  return "$rc"
+}
+
+# step <name> <log> <command...>: one counted check.
+step() {
+  local name=$1 log=$2 start=$SECONDS
+  shift 2
+  if quiet "$log" "$@"; then
+    passed=$((passed + 1))
+    printf 'ok     %s (%d s)\n' "$name" "$((SECONDS - start))"
+  else
+    failed=$((failed + 1))
+    printf 'FAILED %s\n' "$name"
+  fi
+}
+
+# The closing line; the exit status says whether everything passed and anything ran.
+closing_line() {
+  printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+  ((failed == 0 && passed > 0))
+}

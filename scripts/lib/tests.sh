@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# Runs ctest and counts its tests into the tally; needs log.sh.
+
+# ctest_group <name> <build dir> <log dir> <skips: allowed|forbidden> <ctest selection...>
+ctest_group() {
+  local name=$1 build=$2 logs=$3 skips=$4 start=$SECONDS counts p f s
+  shift 4
+  rm -f "$logs/$name.xml"
+  ctest --test-dir "$build" --output-junit "$logs/$name.xml" "$@" >"$logs/$name.log" 2>&1 </dev/null || true
+  counts=$(python3 "$root/scripts/lib/tally.py" "$logs/$name.xml" "$skips") || {
+    failed=$((failed + 1))
+    say "FAILED $name tests: no result, see $logs/$name.log"
+    return
+  }
+  # The last line has the numbers, those before it the failures.
+  read -r p f s <<<"${counts##*$'\n'}"
+  [[ $counts == *$'\n'* ]] && say "${counts%$'\n'*}"
+  passed=$((passed + p))
+  failed=$((failed + f))
+  skipped=$((skipped + s))
+  say "$name tests: $p passed, $f failed, $s skipped ($((SECONDS - start)) s), log $logs/$name.log"
+}
+
+# run_tests <build dir> <log dir> <quick: yes|no>. The e2e tests measure and attach system-wide, so
+# they run one at a time; as root, where BPF works, one that skips is a failure.
+run_tests() {
+  local build=$1 logs=$2 quick=$3 skips=forbidden
+  local without=()
+  [[ $quick == yes ]] && without=(-LE slow)
+  ((EUID == 0)) || skips=allowed
+  ctest_group unit "$build" "$logs" allowed -LE "e2e$([[ $quick == yes ]] && printf '|slow')" -j "$(nproc)"
+  ctest_group e2e "$build" "$logs" "$skips" -L e2e "${without[@]}"
+}
