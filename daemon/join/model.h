@@ -58,16 +58,19 @@ struct ModelLabel {
   std::string unit;
 };
 
+// Stacks and label sets are shared between samples: a long window has far more samples than either.
 struct ModelSample {
-  std::vector<uint32_t> locations;  // leaf first
+  uint32_t stack = 0;      // index into Model::stacks
+  uint32_t label_set = 0;  // index into Model::label_sets
   int64_t values[kValueCount] = {};
-  std::vector<ModelLabel> labels;
 };
 
 struct Model {
   std::vector<ModelModule> modules;
   std::vector<ModelFunction> functions;
   std::vector<ModelLocation> locations;
+  std::vector<std::vector<uint32_t>> stacks;  // of locations, leaf first
+  std::vector<std::vector<ModelLabel>> label_sets;
   std::vector<ModelSample> samples;
   std::vector<std::string> comments;
   int64_t time_unix_ns = 0;

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// assemble(): joined rows become a profile with named frames and labels.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/base/process_id.h"
+#include "daemon/join/joiner.h"
+#include "daemon/join/model.h"
+#include "daemon/join/stack_table.h"
+#include "daemon/symbolize/symbol.h"
+
+namespace gpuprof::join {
+
+struct ProcessInfo {
+  std::string comm;        // empty if unknown
+  std::string executable;  // path as the target sees it, equal to a Module::path; may be empty
+};
+
+struct DeviceInfo {
+  std::string name;
+  std::string uuid;  // "GPU-xxxxxxxx-xxxx-...", empty if unknown
+};
+
+// What assemble() asks about processes. Implemented by the recorder over its symbolizers. Each
+// reference must stay valid until the next call with the same process. Nothing fails: unknown
+// things are empty.
+class FrameSource {
+ public:
+  virtual ~FrameSource() = default;
+  virtual const symbolize::SymbolizedPc& resolve(ProcessId, uint64_t pc) = 0;
+  // What SymbolizedPc::module indexes; may grow with resolve().
+  virtual const std::vector<symbolize::Module>& modules(ProcessId) = 0;
+  virtual ProcessInfo process(ProcessId) = 0;
+  // Of the thread `tid` (daemon's namespace level).
+  virtual std::string thread_name(ProcessId, uint32_t tid) = 0;
+  virtual DeviceInfo device(ProcessId, uint32_t device_id) = 0;
+  // Mangled, as name_v1 carried it.
+  virtual std::string_view kernel_name(ProcessId, uint64_t name_id) = 0;
+};
+
+struct AssembleOptions {
+  uint32_t max_label_values = 1000;  // different values of one label key; more: label left out
+};
+
+struct AssembleStats {
+  uint64_t labels_suppressed = 0;  // samples that lost a label to max_label_values
+};
+
+// Stacks in the model, root to leaf: CPU frames with inlined ones, `[cuda graph]` for graph nodes,
+// then the kernel or `[memcpy HtoD]`, `[memset]`. Rows without a stack have the root `[no stack]`.
+// The shim's and CUPTI's frames at the leaf are left out, nameless ones inside the driver too, so
+// that the last CPU frame is the launch call. The first module is the main executable of the
+// process with the most GPU time. Fills neither comments nor times: the caller does.
+Model assemble(const JoinResult& result, const StackTable& stacks, FrameSource& source,
+               const AssembleOptions& options = {}, AssembleStats* stats = nullptr);
+
+}  // namespace gpuprof::join

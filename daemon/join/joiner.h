@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Joiner: executions on the GPU meet the launches, and so the CPU stacks, that caused them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "daemon/base/process_id.h"
+#include "daemon/join/accounting.h"
+#include "daemon/join/stack_table.h"
+#include "proto/usdt_abi.h"
+
+namespace gpuprof::join {
+
+enum class Match : uint8_t {
+  kInvalid = 0,
+  kExact,      // the execution's own launch had a stack
+  kSampled,    // spread over the sampled stacks of the same kernel or graph: an estimate
+  kUnmatched,  // no stack: Row::reason says why
+};
+const char* match_name(Match match);
+
+// Stands for "several": the value was folded away to bound the number of rows.
+inline constexpr uint32_t kFolded = UINT32_MAX;
+
+// GPU time of one (process, stack, thread, kernel, device, context, stream, graph).
+struct Row {
+  uint32_t process = 0;  // index into JoinResult::processes
+  StackId stack = kNoStack;
+  uint32_t tid = 0;      // of the launching thread, 0: unknown
+  Match match = Match::kInvalid;
+  Unmatched reason = Unmatched::kNone;
+  uint8_t kind = 0;       // enum gpuprof_kind; GPUPROF_KIND_INVALID: folded, shown as [other]
+  uint8_t copy_kind = 0;  // enum gpuprof_copy_kind
+  uint32_t device_id = 0;   // these four may be kFolded
+  uint32_t context_id = 0;
+  uint32_t stream_id = 0;
+  uint32_t graph_id = 0;  // 0: not in a graph
+  uint64_t name_id = 0;   // of the kernel, 0: unknown
+  uint64_t executions = 0;
+  uint64_t time_ns = 0;
+};
+
+struct ProcessResult {
+  ProcessId process;      // {0, 0}: executions of processes beyond the limit (all evicted)
+  Accounting window;      // of this output window
+  Accounting lifetime;    // since the joiner first saw the process
+};
+
+struct JoinStats {
+  uint64_t launches = 0;          // launch records taken
+  uint64_t launches_without_stack = 0;
+  uint64_t launches_duplicate = 0;
+  uint64_t launches_retired = 0;  // forgotten after their executions came
+  uint64_t launches_never_executed = 0;  // forgotten by age: captured into a graph, failed, or lost
+  uint64_t launches_evicted = 0;  // forgotten for want of room before any execution came
+  uint64_t executions_resolved_early = 0;  // the waiting line was full: grace cut short
+  uint64_t executions_folded = 0;      // counted under [other]: too many different kernels
+  uint64_t streams_folded = 0;         // executions whose stream, device or graph id was dropped
+  uint64_t rows_folded = 0;            // exact executions spread instead: too many rows
+  uint64_t stacks_trimmed = 0;         // (kernel, stack) pairs left out of a spread
+  uint64_t processes_refused = 0;      // executions and launches of processes beyond the limit
+};
+
+// The result of one output window. Rows are in a fixed order for a given input.
+struct JoinResult {
+  std::vector<ProcessResult> processes;
+  std::vector<Row> rows;
+  JoinStats stats;  // since the joiner was made
+};
+
+struct JoinerLimits {
+  // How long an execution may wait for its launch record. The two travel through different rings
+  // which one thread drains in turn, and the launch's probe fires before its activity record can
+  // be flushed, save for a launching thread that is preempted between the driver's work and its
+  // exit callback: the grace must outlast a poll round and a scheduling delay.
+  uint64_t grace_ns = 500'000'000;
+  uint32_t max_waiting = 256 * 1024;  // executions in grace, 32 bytes each
+  // After its last use. A launch without an execution, or of a graph, may still be needed.
+  uint64_t launch_age_ns = 600'000'000'000;
+  // After the execution of a launch that has only one (kernel, copy).
+  uint64_t executed_launch_age_ns = 10'000'000'000;
+  uint32_t max_launches_per_process = 128 * 1024;  // 56 bytes each
+  uint32_t max_launches = 512 * 1024;
+  uint32_t max_processes = 1024;
+  uint32_t max_classes = 64 * 1024;      // (process, kernel, device, context, stream, graph)
+  uint32_t max_exact_rows = 128 * 1024;  // (class, stack, thread)
+  uint32_t max_result_rows = 256 * 1024;  // rows made by spreading
+};
+
+// Joins by (process, epoch, correlation). Launches and executions may come in any order. An
+// execution whose launch record is not known when it comes waits up to `grace_ns`; after that, or at
+// finish_window(), it counts as not sampled. Executions that were not sampled are summed by kernel
+// (graph nodes: by graph) and spread over that key's sampled stacks by residual weight (ADR 0001).
+//
+// Every bound of JoinerLimits holds against a hostile producer; what a bound folds away is counted
+// and stays in the totals. One thread at a time. Nothing fails.
+class Joiner {
+ public:
+  explicit Joiner(const JoinerLimits& limits = {});
+  ~Joiner();
+  Joiner(const Joiner&) = delete;
+  Joiner& operator=(const Joiner&) = delete;
+
+  // `stack` kNoStack: the stack was lost or could not be unwound. `tid` at the daemon's pid
+  // namespace level (the one in the record is the target's).
+  void add_launch(ProcessId process, const gpuprof_launch_v1& launch, StackId stack, uint32_t tid);
+  void add_execs(ProcessId process, std::span<const gpuprof_exec_v1> execs);
+
+  // Losses, for the accounting and for the reasons of unmatched executions.
+  // `records` of `probe` (enum gpuprof_probe) did not arrive; `reason` is a probe::LossReason.
+  void add_ring_loss(ProcessId process, uint32_t probe, uint64_t records, uint32_t reason);
+  // A running total since the daemon attached, as drop_v1 tells it (less what stood before).
+  void set_shim_loss(ProcessId process, uint32_t drop_class, uint64_t total);
+  // Records of exec_v1 that the shim emitted since the daemon attached.
+  void set_emitted(ProcessId process, uint64_t total);
+
+  // Once a poll round, after both rings were drained. CLOCK_MONOTONIC. Ends graces, forgets launches.
+  void advance(uint64_t now_ns);
+
+  // Closes the output window: every received execution is in the result, once. Drain both rings
+  // first. Launches stay for executions of the next window.
+  JoinResult finish_window();
+
+  // The process is gone and its rings are drained: forgotten at the end of the next finish_window().
+  void remove_process(ProcessId process);
+
+  // Whether a cached launch refers to `stack` (for StackTable::retain after a window was written).
+  [[nodiscard]] std::vector<StackId> live_stacks() const;
+
+  // So far in this window, waiting executions as `pending`. Null if the process is unknown.
+  [[nodiscard]] const Accounting* window_accounting(ProcessId process) const;
+  [[nodiscard]] const JoinStats& stats() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gpuprof::join
