@@ -17,6 +17,7 @@ namespace gpuprof::unwind {
 
 class ElfFile;
 class FileCache;
+struct MapsLine;
 
 enum class MappingKind : uint8_t {
   kFile,     // an ELF file that could be opened: `file` is set
@@ -31,6 +32,7 @@ struct Mapping {
   uint64_t end = 0;
   uint64_t file_offset = 0;
   uint64_t bias = 0;
+  uint64_t dev = 0, inode = 0;  // as /proc/PID/maps has them
   MappingKind kind = MappingKind::kUnknown;
   std::shared_ptr<ElfFile> file;
   std::string path;  // as the target sees it, sanitised; "[vdso]", "[jit]" for the rest
@@ -73,8 +75,8 @@ class AddressSpace {
  private:
   AddressSpace(ProcessId process, FileCache& files);
   bool load();
-  Mapping open_mapping(const struct MapsLine& line);
-  [[nodiscard]] UniqueFd open_mapped_file(const struct MapsLine& line) const;
+  Mapping open_mapping(const MapsLine& line);
+  [[nodiscard]] UniqueFd open_mapped_file(const MapsLine& line) const;
   void merge(std::vector<Mapping> fresh, bool keep_stale);
   [[nodiscard]] const Mapping* lookup(uint64_t pc) const;
   bool take_refresh_budget();

@@ -45,6 +45,7 @@ class FileCache {
     std::string why;
     std::list<std::string>::iterator used;
   };
+  Result<std::shared_ptr<ElfFile>> hit(Entry& entry);
   Result<std::shared_ptr<ElfFile>> insert(std::string key, Result<std::shared_ptr<ElfFile>> file);
   void evict();
 

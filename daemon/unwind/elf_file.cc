@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/unwind/elf_file.h"
+
+#include <elfutils/libdwelf.h>
+#include <gelf.h>
+#include <unistd.h>
+
+#include <string_view>
+#include <utility>
+
+namespace gpuprof::unwind {
+namespace {
+
+constexpr size_t kMaxProgramHeaders = 4096;
+constexpr size_t kMaxBuildIdBytes = 64;
+
+std::string hex(const uint8_t* bytes, size_t count) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  for (size_t i = 0; i < count; ++i) {
+    out += kDigits[bytes[i] >> 4];
+    out += kDigits[bytes[i] & 15];
+  }
+  return out;
+}
+
+}  // namespace
+
+ElfFile::~ElfFile() = default;
+
+Result<std::shared_ptr<ElfFile>> ElfFile::from_file(MappedFile mapped) {
+  std::shared_ptr<ElfFile> file(new ElfFile);
+  file->file_ = std::move(mapped);
+  const std::span<uint8_t> bytes = file->file_.bytes();
+  return parse(std::move(file), bytes);
+}
+
+Result<std::shared_ptr<ElfFile>> ElfFile::from_memory(std::vector<uint8_t> image) {
+  std::shared_ptr<ElfFile> file(new ElfFile);
+  file->image_ = std::move(image);
+  const std::span<uint8_t> bytes = file->image_;
+  return parse(std::move(file), bytes);
+}
+
+Result<std::shared_ptr<ElfFile>> ElfFile::parse(std::shared_ptr<ElfFile> file,
+                                                std::span<uint8_t> bytes) {
+  [[maybe_unused]] static const unsigned version = elf_version(EV_CURRENT);
+  file->elf_.reset(elf_memory(reinterpret_cast<char*>(bytes.data()), bytes.size()));
+  Elf* elf = file->elf_.get();
+  GElf_Ehdr header;
+  if (elf == nullptr || elf_kind(elf) != ELF_K_ELF || gelf_getehdr(elf, &header) == nullptr) {
+    return fail(Code::kCorrupt, "not an ELF file");
+  }
+  const bool known = header.e_machine == EM_X86_64 || header.e_machine == EM_AARCH64;
+  if (!known || header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB) {
+    return fail(Code::kUnsupported, "not a 64-bit x86-64 or aarch64 ELF file");
+  }
+  file->machine_ = header.e_machine == EM_X86_64 ? Machine::kX86_64 : Machine::kAarch64;
+  size_t count = 0;
+  if (elf_getphdrnum(elf, &count) != 0 || count > kMaxProgramHeaders) {
+    return fail(Code::kCorrupt, "bad program headers");
+  }
+  for (size_t i = 0; i < count; ++i) {
+    GElf_Phdr ph;
+    if (gelf_getphdr(elf, static_cast<int>(i), &ph) == nullptr) break;
+    if (ph.p_type == PT_LOAD && (ph.p_flags & PF_X) != 0) {
+      file->segments_.push_back({ph.p_vaddr, ph.p_offset, ph.p_filesz, ph.p_memsz});
+    }
+  }
+  const void* id = nullptr;
+  const ssize_t id_bytes = dwelf_elf_gnu_build_id(elf, &id);
+  if (id_bytes > 0 && static_cast<size_t>(id_bytes) <= kMaxBuildIdBytes) {
+    file->build_id_ = hex(static_cast<const uint8_t*>(id), static_cast<size_t>(id_bytes));
+  }
+  return file;
+}
+
+std::optional<uint64_t> ElfFile::bias(uint64_t start, uint64_t file_offset) const {
+  static const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  for (const Segment& s : segments_) {
+    const uint64_t first = s.file_offset & ~(page - 1);
+    if (file_offset < first || file_offset - first >= s.file_size + (s.file_offset - first)) continue;
+    return start - (file_offset - s.file_offset + s.address);
+  }
+  return std::nullopt;
+}
+
+CfiTable& ElfFile::cfi() {
+  if (!cfi_) {
+    eh_frame_.reset(dwarf_getcfi_elf(elf_.get()));
+    cfi_ = std::make_unique<CfiTable>(machine_, eh_frame_.get(), [this]() -> Dwarf_CFI* {
+      Dwarf* debug = dwarf();
+      return debug == nullptr ? nullptr : dwarf_getcfi(debug);
+    });
+  }
+  return *cfi_;
+}
+
+// Damaged or hostile sections may claim to decompress to anything.
+bool ElfFile::decompresses_too_much() const {
+  uint64_t total = 0;
+  for (Elf_Scn* scn = nullptr; (scn = elf_nextscn(elf_.get(), scn)) != nullptr;) {
+    GElf_Shdr header;
+    if (gelf_getshdr(scn, &header) == nullptr || (header.sh_flags & SHF_COMPRESSED) == 0) continue;
+    GElf_Chdr compressed;
+    if (gelf_getchdr(scn, &compressed) == nullptr) return true;
+    if (compressed.ch_size > kMaxDecompressedBytes) return true;
+    total += compressed.ch_size;
+    if (total > kMaxDecompressedBytes) return true;
+  }
+  return false;
+}
+
+Dwarf* ElfFile::dwarf() {
+  if (!dwarf_tried_) {
+    dwarf_tried_ = true;
+    if (!decompresses_too_much()) dwarf_.reset(dwarf_begin_elf(elf_.get(), DWARF_C_READ, nullptr));
+  }
+  return dwarf_.get();
+}
+
+}  // namespace gpuprof::unwind

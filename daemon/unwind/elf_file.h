@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ElfFile: one ELF object that processes map: its segments, build id and unwind rules.
+#pragma once
+
+#include <elfutils/libdw.h>
+#include <libelf.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/base/result.h"
+#include "daemon/unwind/cfi_table.h"
+#include "daemon/unwind/mapped_file.h"
+
+namespace gpuprof::unwind {
+
+// Purpose: everything that depends on the file alone, so that all processes share it. Only 64-bit
+// little-endian x86-64 and aarch64 files. Parsing goes through libelf and libdw on a guarded
+// mapping (MappedFile). Threads: one at a time.
+class ElfFile {
+ public:
+  struct Segment {  // PT_LOAD with PF_X
+    uint64_t address = 0;
+    uint64_t file_offset = 0;
+    uint64_t file_size = 0;
+    uint64_t memory_size = 0;
+  };
+  // Debug sections larger than this (decompressed) are not read: DWARF is decompressed to the heap.
+  static constexpr uint64_t kMaxDecompressedBytes = uint64_t{128} << 20;
+
+  static Result<std::shared_ptr<ElfFile>> from_file(MappedFile file);
+  static Result<std::shared_ptr<ElfFile>> from_memory(std::vector<uint8_t> image);
+  ~ElfFile();
+  ElfFile(const ElfFile&) = delete;
+  ElfFile& operator=(const ElfFile&) = delete;
+
+  [[nodiscard]] Machine machine() const { return machine_; }
+  [[nodiscard]] const std::string& build_id() const { return build_id_; }  // lower-case hex
+  [[nodiscard]] std::span<const Segment> segments() const { return segments_; }
+  // Load address - ELF address for a mapping of `file_offset` at `start`; nothing if no executable
+  // segment of the file is mapped there.
+  [[nodiscard]] std::optional<uint64_t> bias(uint64_t start, uint64_t file_offset) const;
+  [[nodiscard]] CfiTable& cfi();
+  [[nodiscard]] Elf* elf() const { return elf_.get(); }
+  // Debug information of the file itself, opened at the first call; null if there is none.
+  Dwarf* dwarf();
+
+ private:
+  struct EndElf { void operator()(Elf* elf) const { elf_end(elf); } };
+  struct EndDwarf { void operator()(Dwarf* dwarf) const { dwarf_end(dwarf); } };
+  struct EndCfi { void operator()(Dwarf_CFI* cfi) const { dwarf_cfi_end(cfi); } };
+
+  ElfFile() = default;
+  static Result<std::shared_ptr<ElfFile>> parse(std::shared_ptr<ElfFile> file,
+                                                std::span<uint8_t> bytes);
+  [[nodiscard]] bool decompresses_too_much() const;
+
+  // Order matters: what is declared later is destroyed earlier and points into what is above.
+  MappedFile file_;
+  std::vector<uint8_t> image_;
+  std::unique_ptr<Elf, EndElf> elf_;
+  std::unique_ptr<Dwarf, EndDwarf> dwarf_;
+  bool dwarf_tried_ = false;
+  std::unique_ptr<Dwarf_CFI, EndCfi> eh_frame_;
+  std::unique_ptr<CfiTable> cfi_;
+  Machine machine_ = Machine::kX86_64;
+  std::string build_id_;
+  std::vector<Segment> segments_;
+};
+
+}  // namespace gpuprof::unwind

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/unwind/dwfl_reference.h"
+
+#include <elfutils/libdwfl.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "daemon/unwind/frame_rule.h"
+
+namespace gpuprof::unwind::test {
+
+struct DwflReference::State {
+  Dwfl* dwfl = nullptr;
+  pid_t pid = 0;
+  const Sample* sample = nullptr;
+  std::vector<uint64_t> pcs;
+};
+
+namespace {
+
+[[noreturn]] void die(const char* what) {
+  std::fprintf(stderr, "%s: %s\n", what, dwfl_errmsg(-1));
+  std::abort();
+}
+
+int no_debuginfo(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*,
+                 GElf_Word, char**) {
+  return -1;
+}
+
+}  // namespace
+
+DwflReference::DwflReference(pid_t pid) : state_(std::make_unique<State>()) {
+  static const Dwfl_Callbacks callbacks = {.find_elf = dwfl_linux_proc_find_elf,
+                                           .find_debuginfo = no_debuginfo,
+                                           .section_address = nullptr,
+                                           .debuginfo_path = nullptr};
+  state_->pid = pid;
+  state_->dwfl = dwfl_begin(&callbacks);
+  if (state_->dwfl == nullptr) die("dwfl_begin");
+  report();
+  static const Dwfl_Thread_Callbacks threads = {
+      .next_thread = [](Dwfl*, void* arg, void** thread_arg) -> pid_t {
+        if (*thread_arg != nullptr) return 0;
+        *thread_arg = arg;
+        return static_cast<State*>(arg)->pid;
+      },
+      .get_thread = nullptr,
+      .memory_read =
+          [](Dwfl*, Dwarf_Addr at, Dwarf_Word* result, void* arg) {
+            const Sample& s = *static_cast<State*>(arg)->sample;
+            const StackView view{s.stack_address, s.bytes};
+            const auto v = view.read(at);
+            if (v) *result = *v;
+            return v.has_value();
+          },
+      .set_initial_registers =
+          [](Dwfl_Thread* thread, void* arg) {
+            const Sample& s = *static_cast<State*>(arg)->sample;
+            Dwarf_Word regs[17];
+            for (int i = 0; i < 17; ++i) regs[i] = s.regs[static_cast<size_t>(i)];
+            dwfl_thread_state_register_pc(thread, s.regs[16]);
+            return dwfl_thread_state_registers(thread, 0, 17, regs);
+          },
+      .detach = nullptr,
+      .thread_detach = nullptr};
+  if (!dwfl_attach_state(state_->dwfl, nullptr, pid, &threads, state_.get())) die("attach_state");
+}
+
+void DwflReference::report() {
+  dwfl_report_begin_add(state_->dwfl);
+  if (dwfl_linux_proc_report(state_->dwfl, state_->pid) != 0) die("proc_report");
+  if (dwfl_report_end(state_->dwfl, nullptr, nullptr) != 0) die("report_end");
+}
+
+DwflReference::~DwflReference() { dwfl_end(state_->dwfl); }
+
+std::vector<uint64_t> DwflReference::unwind(const Sample& sample) {
+  state_->sample = &sample;
+  state_->pcs.clear();
+  (void)dwfl_getthread_frames(
+      state_->dwfl, state_->pid,
+      [](Dwfl_Frame* frame, void* arg) -> int {
+        auto* self = static_cast<State*>(arg);
+        Dwarf_Addr pc = 0;
+        bool activation = false;
+        if (!dwfl_frame_pc(frame, &pc, &activation)) return DWARF_CB_ABORT;
+        self->pcs.push_back(activation ? pc : pc - 1);
+        return self->pcs.size() < 512 ? DWARF_CB_OK : DWARF_CB_ABORT;
+      },
+      state_.get());
+  return state_->pcs;
+}
+
+}  // namespace gpuprof::unwind::test
