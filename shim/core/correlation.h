@@ -3,10 +3,10 @@
 // Correlations: CUPTI's 32-bit ids, which wrap in about 2 h at 500k launches a second and run on
 // while we are disarmed, widened by an epoch to (epoch, id).
 //
-// A wide id is epoch << 32 | id. One atomic holds a recent wide id; any other id of the same time is
-// the value nearest to it. It need not be exact, only within 2^31 of every id in flight, so launches
-// move it once in 2^20 ids and otherwise only read. Each arm starts a new epoch, whatever the id did
-// meanwhile; epochs only grow.
+// A wide id is epoch << 32 | id. One atomic holds a recent wide id; any other id of the same time
+// is the value nearest to it. It need not be exact, only within 2^31 of every id in flight, so
+// launches move it once in 2^20 ids and otherwise only read. Each arm starts a new epoch, whatever
+// the id did meanwhile; epochs only grow.
 //
 // Threads: begin_arm() while nothing else of this arm runs; the others from any thread, lock-free.
 #pragma once
@@ -26,8 +26,8 @@ class Correlations {
  public:
   constexpr Correlations() = default;
 
-  // Late arm: `first_id` is the id of the launch in whose exit callback activity gets enabled. Call it
-  // before ActivityEnable. Returns the new epoch.
+  // Late arm: `first_id` is the id of the launch in whose exit callback activity gets enabled. Call
+  // it before ActivityEnable. Returns the new epoch.
   uint32_t begin_arm(uint32_t first_id);
   // Arm inside InitializeInjection, before any launch: nothing is older than this arm.
   uint32_t begin_arm_at_init();
@@ -38,7 +38,9 @@ class Correlations {
   WideCorrelation execution(uint32_t id) const;
 
   // 0 before the first arm.
-  uint32_t epoch() const { return static_cast<uint32_t>(recent_.load(std::memory_order_relaxed) >> 32); }
+  uint32_t epoch() const {
+    return static_cast<uint32_t>(recent_.load(std::memory_order_relaxed) >> 32);
+  }
 
  private:
   uint64_t widen(uint32_t id, uint64_t recent) const;

@@ -3,8 +3,9 @@
 // ExecBatch: collects executions inside one bufferCompleted call and emits them 256 at a time.
 //
 // Storage comes from a fixed set of buffers, claimed without waiting: a full batch is 28 KiB, too
-// much for the stack of an application's thread inside cuptiActivityFlushAll. If all are taken, eight
-// records inside the object serve, so nobody ever waits and nothing is lost. It holds no lock.
+// much for the stack of an application's thread inside cuptiActivityFlushAll. If all are taken,
+// eight records inside the object serve, so nobody ever waits and nothing is lost. It holds no
+// lock.
 //
 // One thread, one call: make it on the stack, fill, let it go out of scope.
 #pragma once

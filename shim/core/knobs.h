@@ -21,16 +21,16 @@ const KnobInfo* knob_table(size_t* count);
 enum class SubscribeMode : uint8_t { kOnDemand = 0, kEager = 1 };  // values of the status page
 
 struct Knobs {
-  bool disabled = false;                              // GPU_PROFILED_DISABLE
-  uint32_t arm_tier = 0;                              // GPU_PROFILED_ARM: enum gpuprof_tier
-  SubscribeMode subscribe = SubscribeMode::kOnDemand; // GPU_PROFILED_SUBSCRIBE
-  bool modules = true;                                // GPU_PROFILED_MODULES
-  uint64_t module_bytes = 64u << 20;                  // GPU_PROFILED_MODULE_BYTES, bytes
-  uint32_t stack_rate = 0;                            // GPU_PROFILED_STACK_RATE: 0 default,
-                                                      // UINT32_MAX ("all") every launch
-  uint64_t seed = 0;                                  // GPU_PROFILED_SEED, 0 random
-  char cupti_path[512] = {};                          // GPU_PROFILED_CUPTI_PATH, "" if unset
-  char log[512] = {};                                 // GPU_PROFILED_LOG, "" silent
+  bool disabled = false;                               // GPU_PROFILED_DISABLE
+  uint32_t arm_tier = 0;                               // GPU_PROFILED_ARM: enum gpuprof_tier
+  SubscribeMode subscribe = SubscribeMode::kOnDemand;  // GPU_PROFILED_SUBSCRIBE
+  bool modules = true;                                 // GPU_PROFILED_MODULES
+  uint64_t module_bytes = 64u << 20;                   // GPU_PROFILED_MODULE_BYTES, bytes
+  uint32_t stack_rate = 0;                             // GPU_PROFILED_STACK_RATE: 0 default,
+                                                       // UINT32_MAX ("all") every launch
+  uint64_t seed = 0;                                   // GPU_PROFILED_SEED, 0 random
+  char cupti_path[512] = {};                           // GPU_PROFILED_CUPTI_PATH, "" if unset
+  char log[512] = {};                                  // GPU_PROFILED_LOG, "" silent
   // Names of unknown GPU_PROFILED_* variables and NAME=VALUE of refused values, comma-separated,
   // for the status page; cut with "..." when it does not fit.
   char unknown[256] = {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lease: what the shim should be doing now, from the control page, the grant at init, and a timer of
-// its own (docs/adr/0002). No clock is compared across processes: the timer starts when a serial is
-// first seen.
+// Lease: what the shim should be doing now, from the control page, the grant at init, and a timer
+// of its own (docs/adr/0002). No clock is compared across processes: the timer starts when a serial
+// is first seen.
 #pragma once
 
 #include <cstdint>

@@ -52,8 +52,8 @@ Channel& channel();
 // Registers the atfork child handler: disown(), then abandon_in_child(). Once, after create().
 Status install_fork_handler();
 
-// Grows a file to `size_bytes` with its pages allocated, unless RLIMIT_FSIZE forbids it (growing past
-// it would kill the process with SIGXFSZ).
+// Grows a file to `size_bytes` with its pages allocated, unless RLIMIT_FSIZE forbids it (growing
+// past it would kill the process with SIGXFSZ).
 Status grow_file(int fd, uint64_t old_bytes, uint64_t size_bytes);
 
 }  // namespace gpuprof::shim

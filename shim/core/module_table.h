@@ -5,8 +5,8 @@
 // append() runs in CUPTI's hash callback: no lock, no allocation, no CUPTI call. It claims an entry
 // by fetch-add, copies images of at most 64 KiB into room that exists already, and publishes with a
 // release store of `state`. Room is made by grow_if_needed() on the service thread: the file grows
-// (never past RLIMIT_FSIZE or the byte limit) and the pages are allocated before anybody writes them,
-// so that no write can raise SIGBUS.
+// (never past RLIMIT_FSIZE or the byte limit) and the pages are allocated before anybody writes
+// them, so that no write can raise SIGBUS.
 //
 // Without a memfd append() only counts. In a child nothing is touched.
 #pragma once
@@ -31,12 +31,14 @@ class ModuleTable {
   // readable where they are. `image` must be readable for `size_bytes`. Any thread.
   uint32_t append(uint64_t hash, const void* image, uint64_t size_bytes, uint64_t load_time_ns);
 
-  // Unloading starts: copies the image (any size) into existing room unless it is copied already, or
-  // marks it GONE. `address` and `size` as loaded. The index, or kNoModule if it is not in the
-  // table. Newest matching entry first. Any thread, while the image is still readable.
+  // Unloading starts: copies the image (any size) unless it is copied already, making room for it
+  // within the limit (one fallocate), or marks it GONE. `image` and `size_bytes` as loaded. The
+  // index, or kNoModule if it is not in the table. Newest matching entry first. Any thread, while
+  // the image is still readable; not from the hash callback.
   uint32_t on_unload(const void* image, uint64_t size_bytes, bool copy);
 
-  // Makes more room where less than half a growth step is left. Service thread, once a round.
+  // Makes more room where less than half a growth step (1 MiB) is left. kLimit when the byte limit
+  // or RLIMIT_FSIZE is reached. Service thread, once a round.
   Status grow_if_needed();
 
   // Entries claimed, may exceed the capacity; bytes of copies used; bytes of room that exist.
@@ -54,10 +56,13 @@ class ModuleTable {
  private:
   uint64_t copy(const void* image, uint64_t size_bytes);  // offset in the file, 0 if no room
 
+  Status make_room(uint64_t bytes);
+
   std::atomic<gpuprof_module_entry*> entries_{nullptr};
   std::atomic<uint32_t> claimed_{0};
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> room_{0};
+  std::atomic<bool> growing_{false};
   char* copies_ = nullptr;
   uint64_t copies_offset_ = 0;
   uint64_t limit_ = 0;

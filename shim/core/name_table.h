@@ -43,6 +43,7 @@ class NameTable {
  private:
   struct Slot;
   bool insert(gpuprof_name_kind kind, uint64_t id, const char* text, size_t bytes);
+  bool fill(Slot& slot, gpuprof_name_kind kind, uint64_t id, const char* text, size_t bytes);
 
   std::atomic<Slot*> slots_{nullptr};
   char* arena_ = nullptr;

@@ -3,9 +3,9 @@
 // Which process the shim's state belongs to. A forked child inherits every variable of the shim and
 // shares its memfd, yet must neither emit nor write a byte of the parent's page.
 //
-// Two checks. `owned()` costs one load and may run per launch: it reads a page that the kernel wipes
-// in every child that gets its own address space (MADV_WIPEONFORK, Linux 4.14), also after a raw
-// clone() that runs no atfork handler; on older kernels only the atfork handler clears it.
+// Two checks. `owned()` costs one load and may run per launch: it reads a page that the kernel
+// wipes in every child that gets its own address space (MADV_WIPEONFORK, Linux 4.14), also after a
+// raw clone() that runs no atfork handler; on older kernels only the atfork handler clears it.
 // `owned_by_caller()` adds a getpid() system call and also catches a vfork or CLONE_VM child; every
 // emission does it, launches that are not drawn do not.
 #pragma once

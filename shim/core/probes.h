@@ -4,9 +4,9 @@
 //
 // The sites are written in assembly (usdt_sites.S), one function each: a 1-byte nop, a 5-byte nop
 // and a return. The arguments are where the calling convention puts the function's own, which is
-// what the notes say; a function with nothing on its stack has no red zone that the optimised uprobe
-// of Linux 6.18 could corrupt, and its caller, which makes a call, keeps nothing below its stack
-// pointer either.
+// what the notes say; a function with nothing on its stack has no red zone that the optimised
+// uprobe of Linux 6.18 could corrupt, and its caller, which makes a call, keeps nothing below its
+// stack pointer either.
 //
 // Threads: every function here is lock-free and may be called from any thread.
 #pragma once
@@ -26,8 +26,8 @@ uint16_t semaphore(gpuprof_probe probe);
 
 // Fires `probe` once with `count` records. Answers the records emitted: `count`, or 0 if nobody is
 // attached, the caller is not the owner process, or the batch is out of bounds (count above
-// GPUPROF_MAX_BATCH_RECORDS, bytes above GPUPROF_MAX_BATCH_BYTES, count 0). What was not fired is not
-// in `seq`. `records` needs to live for the call only.
+// GPUPROF_MAX_BATCH_RECORDS, bytes above GPUPROF_MAX_BATCH_BYTES, count 0). What was not fired is
+// not in `seq`. `records` needs to live for the call only.
 uint64_t emit(gpuprof_probe probe, const void* records, uint32_t count);
 
 // Bytes of one record of `probe`, 0 for autoarm and invalid probes.

@@ -46,8 +46,7 @@ bool build_id_in(const char* notes, size_t bytes, uint8_t* out) {
     const size_t name_bytes = (size_t{head.n_namesz} + 3) & ~size_t{3};
     const size_t desc_bytes = (size_t{head.n_descsz} + 3) & ~size_t{3};
     if (name_bytes > bytes - at || desc_bytes > bytes - at - name_bytes) return false;
-    if (head.n_type == NT_GNU_BUILD_ID && head.n_namesz == 4 &&
-        memcmp(notes + at, "GNU", 4) == 0) {
+    if (head.n_type == NT_GNU_BUILD_ID && head.n_namesz == 4 && memcmp(notes + at, "GNU", 4) == 0) {
       const size_t copied = head.n_descsz < 20 ? head.n_descsz : 20;
       memcpy(out, notes + at + name_bytes, copied);
       return true;

@@ -11,14 +11,16 @@
 
 namespace gpuprof::shim {
 
-// gettid(2), in the process's own pid namespace. Cached per thread: after the first call no syscall.
+// gettid(2), in the process's own pid namespace. Cached per thread: after the first call no
+// syscall.
 uint32_t thread_id();
 // Field 22 of /proc/self/stat, clock ticks since boot; 0 where /proc is not mounted.
 uint64_t process_start_ticks();
-// Copies the NT_GNU_BUILD_ID of the object that holds this code, zero-padded to 20 bytes. False (and
-// zeroes) if it was linked without one.
+// Copies the NT_GNU_BUILD_ID of the object that holds this code, zero-padded to 20 bytes. False
+// (and zeroes) if it was linked without one.
 bool shim_build_id(uint8_t out[20]);
-// Fills `bytes` from getrandom(2) without blocking, else from the clock and the pid. Not for secrets.
+// Fills `bytes` from getrandom(2) without blocking, else from the clock and the pid. Not for
+// secrets.
 void random_bytes(void* out, size_t bytes);
 
 // open(O_RDONLY|O_CLOEXEC), read up to `capacity` - 1 bytes, close; NUL-terminates. Bytes read, or

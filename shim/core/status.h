@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The status page (proto/memfd_layout.h) as the shim writes it, and the producer-side loss counters.
+// The status page (proto/memfd_layout.h) as the shim writes it, and the producer-side loss
+// counters.
 //
-// The truth is in private memory; the page is a mirror for readers outside, so that a scribbled page
-// cannot mislead the shim, and a process without a memfd works the same. Fields that belong together
-// (state, reason, text) change under the page's seq; totals are single relaxed atomics.
+// The truth is in private memory; the page is a mirror for readers outside, so that a scribbled
+// page cannot mislead the shim, and a process without a memfd works the same. Fields that belong
+// together (state, reason, text) change under the page's seq; totals are single relaxed atomics.
 //
 // Threads: all functions from any thread. The writers of text share a spin lock held for a copy of
 // at most 1 KiB and never across any call; counters are lock-free. In a child or after disown() all
@@ -15,6 +16,7 @@
 
 #include "proto/memfd_layout.h"
 #include "proto/usdt_abi.h"
+#include "shim/core/knobs.h"
 
 namespace gpuprof::shim {
 
@@ -27,6 +29,8 @@ gpuprof_reason current_reason();
 // What `tier` is active now; epoch and arm/disarm counts for readers.
 void set_tier(gpuprof_tier tier);
 void set_epoch(uint32_t epoch);
+// What is in force, where it differs from the knob (a CUPTI without the hash callback is eager).
+void set_subscribe_mode(SubscribeMode mode);
 void count_arm();
 void count_disarm();
 void set_buffers_outstanding(uint32_t buffers);
@@ -42,8 +46,8 @@ void publish_heartbeat(uint64_t now_ns);
 void count_drop(gpuprof_drop_class drop_class, uint64_t count = 1);
 uint64_t drop_total(gpuprof_drop_class drop_class);
 
-// One launch callback seen, and whether the sampler drew it. Sharded by thread: exact, and a private
-// cache line in the common case, so that launches of different threads do not fight.
+// One launch callback seen, and whether the sampler drew it. Sharded by thread: exact, and a
+// private cache line in the common case, so that launches of different threads do not fight.
 void count_launch(bool drawn);
 
 // Emits drop_v1 for every class whose total changed since the last time; with `final` for every

@@ -8,13 +8,13 @@
 
 namespace gpuprof::shim {
 
-enum class [[nodiscard]] Status : uint8_t {
-  kOk = 0,
-  kNoMemory,     // mmap, fallocate or a bounded arena refused
-  kLimit,        // a resource limit of the process (RLIMIT_FSIZE, RLIMIT_NOFILE) forbids it
-  kUnsupported,  // the kernel lacks the call
-  kSystem,       // another error of a system call
-  kAlready,      // done before
+enum class [[nodiscard]] Status : uint8_t{
+    kOk = 0,
+    kNoMemory,     // mmap, fallocate or a bounded arena refused
+    kLimit,        // a resource limit of the process (RLIMIT_FSIZE, RLIMIT_NOFILE) forbids it
+    kUnsupported,  // the kernel lacks the call
+    kSystem,       // another error of a system call
+    kAlready,      // done before
 };
 
 }  // namespace gpuprof::shim

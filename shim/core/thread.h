@@ -11,10 +11,11 @@
 
 namespace gpuprof::shim {
 
-// Starts a detached thread named "gpu-profiled" with every signal blocked from its first instruction
-// (so that none of the application's is ever delivered to it) and cancellation off. The stack is
-// 256 KiB: CUPTI's own flush runs on it, and untouched stack costs nothing; where the process's static TLS does
-// not leave room in that, larger ones are tried. kNoMemory or kLimit: the shim declines.
+// Starts a detached thread named "gpu-profiled" with every signal blocked from its first
+// instruction (so that none of the application's is ever delivered to it) and cancellation off. The
+// stack is 256 KiB: CUPTI's own flush runs on it, and untouched stack costs nothing; where the
+// process's static TLS does not leave room in that, larger ones are tried. kNoMemory or kLimit: the
+// shim declines.
 Status start_service_thread(void (*run)(void*), void* argument);
 
 // Waits while *word == expected: true when woken or changed, false after `timeout_ns`. UINT64_MAX
@@ -23,8 +24,8 @@ bool futex_wait(const std::atomic<uint32_t>& word, uint32_t expected, uint64_t t
 // Wakes up to `waiters`.
 void futex_wake(std::atomic<uint32_t>& word, int waiters = INT32_MAX);
 
-// No cancellation while in scope: a thread that the application cancels inside our callback must not
-// unwind through CUPTI's frames.
+// No cancellation while in scope: a thread that the application cancels inside our callback must
+// not unwind through CUPTI's frames.
 class NoCancel {
  public:
   NoCancel();

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/core/log.h"
+
+#include <atomic>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shim/core/self.h"
+
+namespace gpuprof::shim {
+namespace {
+
+constexpr size_t kLineBytes = 1024;
+
+constinit std::atomic<int> log_fd{-1};
+
+// One buffer, one write: lines of several threads and processes do not mix.
+size_t format_line(char (&line)[kLineBytes], const char* format, va_list arguments) {
+  int used = snprintf(line, sizeof line, "gpu-profiled[%ld]: ", syscall(SYS_getpid));
+  if (used < 0) return 0;
+  const int text =
+      vsnprintf(line + used, sizeof line - static_cast<size_t>(used) - 1, format, arguments);
+  if (text < 0) return 0;
+  const size_t length = strnlen(line, sizeof line - 2);
+  line[length] = '\n';
+  return length + 1;
+}
+
+}  // namespace
+
+void open_log(const char* target) {
+  if (target == nullptr || target[0] == '\0') return;
+  if (strcmp(target, "stderr") == 0) {
+    log_fd.store(STDERR_FILENO, std::memory_order_relaxed);
+    return;
+  }
+  const long fd = syscall(SYS_openat, AT_FDCWD, target,
+                          O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
+  if (fd < 0) return;
+  // High, for the same reason as the memfd's: the application may count on low numbers.
+  const long high = syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 100);
+  if (high >= 0) syscall(SYS_close, fd);
+  log_fd.store(static_cast<int>(high >= 0 ? high : fd), std::memory_order_relaxed);
+}
+
+bool log_enabled() { return log_fd.load(std::memory_order_relaxed) >= 0; }
+
+void log_line(const char* format, ...) {
+  const int fd = log_fd.load(std::memory_order_relaxed);
+  if (fd < 0) return;
+  char line[kLineBytes];
+  va_list arguments;
+  va_start(arguments, format);
+  const size_t length = format_line(line, format, arguments);
+  va_end(arguments);
+  write_all(fd, line, length);
+}
+
+void complain(const char* format, ...) {
+  char line[kLineBytes];
+  va_list arguments;
+  va_start(arguments, format);
+  const size_t length = format_line(line, format, arguments);
+  va_end(arguments);
+  write_all(STDERR_FILENO, line, length);
+  const int fd = log_fd.load(std::memory_order_relaxed);
+  if (fd >= 0 && fd != STDERR_FILENO) write_all(fd, line, length);
+}
+
+}  // namespace gpuprof::shim

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/core/status.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+
+#include "shim/core/clock.h"
+#include "shim/core/knobs.h"
+#include "shim/core/log.h"
+#include "shim/core/memfd.h"
+#include "shim/core/owner.h"
+#include "shim/core/probes.h"
+#include "shim/core/self.h"
+#include "shim/core/spin_lock.h"
+#include "shim/core/status_mirror.h"
+
+namespace gpuprof::shim {
+namespace {
+
+// What the page should say; totals and heartbeat live elsewhere. Guarded by `lock`.
+constinit gpuprof_status_page shadow{};
+constinit SpinLock lock;
+// For readers that must not wait.
+constinit std::atomic<uint32_t> state_now{GPUPROF_STATE_INVALID};
+constinit std::atomic<uint32_t> reason_now{GPUPROF_REASON_NONE};
+constinit std::atomic<uint32_t> buffers_now{0};
+
+constexpr const char* kStateNames[GPUPROF_STATE_COUNT] = {
+    "invalid", "declined", "idle", "arming", "tracing", "tracing+pc", "disarming", "busy", "inert"};
+
+// Fields that one change may touch together lie in these two ranges, 8-byte aligned both.
+constexpr size_t kFirstBegin = offsetof(gpuprof_status_page, owner_pid);
+constexpr size_t kFirstEnd = offsetof(gpuprof_status_page, reserved0);
+constexpr size_t kSecondBegin = offsetof(gpuprof_status_page, build_id);
+constexpr size_t kSecondEnd = offsetof(gpuprof_status_page, reserved2);
+static_assert(kFirstBegin % 8 == 0 && kFirstEnd % 8 == 0);
+static_assert(kSecondBegin % 8 == 0 && kSecondEnd % 8 == 0);
+
+void mirror_range(gpuprof_status_page& page, size_t begin, size_t end) {
+  auto* to = reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(&page) + begin);
+  const char* from = reinterpret_cast<const char*>(&shadow) + begin;
+  for (size_t i = 0; i < (end - begin) / 8; ++i) {
+    uint64_t word;
+    memcpy(&word, from + 8 * i, sizeof word);
+    std::atomic_ref<uint64_t>(to[i]).store(word, std::memory_order_relaxed);
+  }
+}
+
+// Writer's side of the seqlock. `shadow.seq` is the truth, so that a scribbled page cannot stick on
+// an odd number.
+void mirror(gpuprof_status_page& page) {
+  std::atomic_ref<uint32_t> seq(page.seq);
+  seq.store(++shadow.seq, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  mirror_range(page, kFirstBegin, kFirstEnd);
+  mirror_range(page, kSecondBegin, kSecondEnd);
+  seq.store(++shadow.seq, std::memory_order_release);
+}
+
+template <typename Change>
+void change(Change&& apply) {
+  if (!owned()) return;
+  SpinGuard guard(lock);
+  apply(shadow);
+  shadow.buffers_outstanding = buffers_now.load(std::memory_order_relaxed);
+  if (gpuprof_status_page* page = channel().status_page()) mirror(*page);
+}
+
+template <size_t N>
+void copy_text(char (&out)[N], const char* text) {
+  const size_t length = text == nullptr ? 0 : strnlen(text, N - 1);
+  if (length != 0) memcpy(out, text, length);
+  memset(out + length, 0, N - length);
+}
+
+}  // namespace
+
+void begin_status_mirror(gpuprof_status_page& page, uint64_t copies_offset, uint64_t copies_bytes) {
+  SpinGuard guard(lock);
+  shadow.owner_pid = static_cast<uint32_t>(owner_pid());
+  shadow.owner_start_ticks = process_start_ticks();
+  shadow.module_capacity = GPUPROF_MODULE_CAPACITY;
+  shadow.copies_offset = copies_offset;
+  shadow.copies_bytes = copies_bytes;
+  shadow.heartbeat_ns = monotonic_ns();
+  shadow.subscribe_mode = static_cast<uint32_t>(knobs().subscribe);
+  (void)shim_build_id(shadow.build_id);
+  copy_text(shadow.unknown_knobs, knobs().unknown);
+  mirror(page);
+  for (uint32_t i = 1; i < GPUPROF_DROP_CLASS_COUNT; ++i) {
+    std::atomic_ref<uint64_t>(page.drop_totals[i])
+        .store(drop_total(static_cast<gpuprof_drop_class>(i)), std::memory_order_relaxed);
+  }
+  std::atomic_ref<uint32_t>(page.abi_version).store(GPUPROF_ABI_VERSION, std::memory_order_relaxed);
+  std::atomic_ref<uint64_t>(page.magic).store(GPUPROF_STATUS_MAGIC, std::memory_order_release);
+}
+
+void set_state(gpuprof_state state, gpuprof_reason reason, const char* text) {
+  if (state <= GPUPROF_STATE_INVALID || state >= GPUPROF_STATE_COUNT) return;
+  change([&](gpuprof_status_page& page) {
+    page.state = state;
+    page.reason = reason;
+    copy_text(page.reason_text, text);
+    state_now.store(state, std::memory_order_relaxed);
+    reason_now.store(reason, std::memory_order_relaxed);
+  });
+  if (log_enabled()) {
+    log_line("%s (reason %u)%s%s", kStateNames[state], static_cast<unsigned>(reason),
+             text == nullptr ? "" : ": ", text == nullptr ? "" : text);
+  }
+}
+
+gpuprof_state current_state() {
+  if (owner_pid() != 0 && !owned()) return GPUPROF_STATE_INERT;
+  return static_cast<gpuprof_state>(state_now.load(std::memory_order_relaxed));
+}
+
+gpuprof_reason current_reason() {
+  return static_cast<gpuprof_reason>(reason_now.load(std::memory_order_relaxed));
+}
+
+void set_tier(gpuprof_tier tier) {
+  change([&](gpuprof_status_page& page) { page.tier = tier; });
+}
+void set_epoch(uint32_t epoch) {
+  change([&](gpuprof_status_page& page) { page.epoch = epoch; });
+}
+void set_subscribe_mode(SubscribeMode mode) {
+  change([&](gpuprof_status_page& page) { page.subscribe_mode = static_cast<uint32_t>(mode); });
+}
+void count_arm() {
+  change([](gpuprof_status_page& page) { ++page.arms; });
+}
+void count_disarm() {
+  change([](gpuprof_status_page& page) { ++page.disarms; });
+}
+
+void set_buffers_outstanding(uint32_t buffers) {
+  // By itself: it changes with every buffer, from callbacks. A change() at the same moment may put
+  // the old number back; the next heartbeat corrects it.
+  buffers_now.store(buffers, std::memory_order_relaxed);
+  if (gpuprof_status_page* page = channel().status_page()) {
+    std::atomic_ref<uint32_t>(page->buffers_outstanding).store(buffers, std::memory_order_relaxed);
+  }
+}
+
+void set_cupti(uint32_t version, const char* path) {
+  change([&](gpuprof_status_page& page) {
+    page.cupti_version = version;
+    copy_text(page.cupti_path, path);
+  });
+}
+
+void set_driver(uint32_t driver_version, gpuprof_libcuda_kind kind, const char* libcuda_path,
+                const char* kernel_driver_version) {
+  change([&](gpuprof_status_page& page) {
+    page.driver_version = driver_version;
+    page.libcuda_kind = kind;
+    copy_text(page.libcuda_path, libcuda_path);
+    copy_text(page.kernel_driver_version, kernel_driver_version);
+  });
+}
+
+void publish_heartbeat(uint64_t now_ns) {
+  change([&](gpuprof_status_page& page) {
+    page.heartbeat_ns = now_ns;
+    page.module_count = channel().modules().count();
+    page.copies_bytes = channel().modules().room();
+  });
+  if (gpuprof_status_page* page = channel().status_page()) {
+    for (const auto drop_class : {GPUPROF_DROP_LAUNCHES_SEEN, GPUPROF_DROP_LAUNCHES_DRAWN}) {
+      std::atomic_ref<uint64_t>(page->drop_totals[drop_class])
+          .store(drop_total(drop_class), std::memory_order_relaxed);
+    }
+  }
+}
+
+uint64_t emit_process(int memfd) {
+  gpuprof_process_v1 record{};
+  record.abi_version = GPUPROF_ABI_VERSION;
+  record.pid = static_cast<uint32_t>(owner_pid());
+  record.start_ticks = process_start_ticks();
+  record.memfd = memfd;
+  record.state = current_state();
+  record.time_ns = monotonic_ns();
+  (void)shim_build_id(record.build_id);
+  return emit(GPUPROF_PROBE_PROCESS, &record, 1);
+}
+
+}  // namespace gpuprof::shim
