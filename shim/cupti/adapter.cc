@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/cupti/adapter.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+
+#include "shim/core/knobs.h"
+#include "shim/core/log.h"
+#include "shim/core/memfd.h"
+#include "shim/core/name_table.h"
+#include "shim/core/owner.h"
+#include "shim/core/probes.h"
+#include "shim/core/status.h"
+#include "shim/cupti/arming.h"
+#include "shim/cupti/callback_scope.h"
+#include "shim/cupti/driver.h"
+#include "shim/cupti/loader.h"
+#include "shim/cupti/modules.h"
+#include "shim/cupti/service.h"
+
+namespace gpuprof::cupti {
+namespace {
+
+/// What InitializeInjection learns. Static: libcuda may call it on a thread with a small stack.
+struct Facts {
+  MappedObjects objects;
+  Driver driver;
+  CuptiLibrary library;
+  Attempts attempts;
+  uint32_t version = 0;
+  char text[1024] = {};
+};
+constinit Facts facts;
+
+/// The process runs unprofiled: one line on stderr, the same on the status page.
+bool decline(gpuprof_reason reason, const char* text) noexcept {
+  shim::set_state(GPUPROF_STATE_DECLINED, reason, text);
+  shim::complain("%s", text);
+  return false;
+}
+
+/// The parts that need neither CUDA nor CUPTI.
+bool set_up_process() noexcept {
+  const shim::Knobs& knobs = shim::knobs();
+  if (shim::channel().create(knobs.modules ? knobs.module_bytes : 0) != shim::Status::kOk) {
+    return decline(GPUPROF_REASON_NO_MEMORY,
+                   "no memory file for the status page, this process runs unprofiled");
+  }
+  if (shim::install_fork_handler() != shim::Status::kOk) {
+    return decline(GPUPROF_REASON_NO_MEMORY, "no fork handler, this process runs unprofiled");
+  }
+  if (knobs.disabled) {
+    shim::set_state(GPUPROF_STATE_DECLINED, GPUPROF_REASON_DISABLED, "GPU_PROFILED_DISABLE is set");
+    return false;
+  }
+  return true;
+}
+
+bool load_library() noexcept {
+  const uint32_t driver_major = facts.driver.version / 1000;
+  const LoadResult result = load_cupti(facts.objects, shim::knobs().cupti_path, driver_major,
+                                       &facts.library, &facts.attempts);
+  if (result == LoadResult::kLoaded) return true;
+  if (result == LoadResult::kNewerThanDriver) {
+    snprintf(facts.text, sizeof facts.text,
+             "%.300s is newer than the driver (CUDA %u.%u), this process runs unprofiled",
+             facts.library.path, driver_major, facts.driver.version % 1000 / 10);
+    return decline(GPUPROF_REASON_CUPTI_NEWER_THAN_DRIVER, facts.text);
+  }
+  snprintf(facts.text, sizeof facts.text,
+           "no usable libcupti, this process runs unprofiled (CUPTI comes with the CUDA toolkit or "
+           "pip, not with the driver, and the container toolkit does not inject it); tried %s",
+           facts.attempts.text());
+  return decline(GPUPROF_REASON_NO_CUPTI, facts.text);
+}
+
+bool bind_library() noexcept {
+  const Guard guard = Guard::lock();
+  const char* missing = guard.bind(facts.library.handle);
+  if (missing != nullptr) {
+    snprintf(facts.text, sizeof facts.text, "%.300s lacks %s, this process runs unprofiled",
+             facts.library.path, missing);
+    return decline(GPUPROF_REASON_MISSING_SYMBOL, facts.text);
+  }
+  if (guard.version(&facts.version) != CUPTI_SUCCESS) facts.version = 0;
+  shim::set_cupti(facts.version, facts.library.path);
+  if (facts.version < kOldestVersion) {
+    snprintf(facts.text, sizeof facts.text,
+             "%.300s has API version %u, CUDA 11.8 (%u) is the oldest supported; this process runs "
+             "unprofiled", facts.library.path, facts.version, kOldestVersion);
+    return decline(GPUPROF_REASON_CUPTI_TOO_OLD, facts.text);
+  }
+  const uint32_t driver_major = facts.driver.version / 1000;
+  if (driver_major != 0 && cuda_major_of(facts.version) > driver_major) {
+    snprintf(facts.text, sizeof facts.text,
+             "%.300s (API version %u) is newer than the driver (CUDA %u.%u), this process runs "
+             "unprofiled", facts.library.path, facts.version, driver_major,
+             facts.driver.version % 1000 / 10);
+    return decline(GPUPROF_REASON_CUPTI_NEWER_THAN_DRIVER, facts.text);
+  }
+  return true;
+}
+
+/// Registers the hash callback and settles whether the subscriber is held from now on: where modules
+/// are wanted and the callback is missing, MODULE_LOADED is the only source of them.
+bool register_modules() noexcept {
+  const Quirks quirks = quirks_of(facts.version);
+  const shim::Knobs& knobs = shim::knobs();
+  bool eager = quirks.eager || knobs.subscribe == shim::SubscribeMode::kEager;
+  if (knobs.modules) {
+    const Guard guard = Guard::lock();
+    const CUptiResult result = guard.register_hash(on_hash);
+    if (result != CUPTI_SUCCESS) {
+      shim::log_line("no hash callback (%d): modules come from the subscriber", result);
+      eager = true;
+    }
+  }
+  arming().configure(facts.version, quirks, eager, knobs.modules);
+  return true;
+}
+
+/// Arms if the environment or an attached `autoarm` asks for it. True if tracing.
+bool arm_if_asked() noexcept {
+  uint32_t tier = shim::knobs().arm_tier;
+  if (tier == GPUPROF_TIER_OFF && shim::semaphore(GPUPROF_PROBE_AUTOARM) > 0) {
+    tier = GPUPROF_TIER_TRACE;
+  }
+  if (tier == GPUPROF_TIER_OFF) return false;
+  grant_at_init(static_cast<gpuprof_tier>(tier));
+  return arming().arm_at_init();
+}
+
+void on_exit() {
+  if (shim::owned_by_caller()) stop_service_at_exit();
+}
+
+bool start() noexcept {
+  if (!set_up_process()) return false;
+  (void)shim::names().create();  // without it every name is id 0, counted
+  facts.objects.read();
+  find_driver(facts.objects, &facts.driver);
+  shim::set_driver(facts.driver.version, facts.driver.kind, facts.driver.path,
+                   facts.driver.kernel_version);
+  if (!load_library() || !bind_library()) return false;
+  if (arming().buffers().create() != shim::Status::kOk) {
+    return decline(GPUPROF_REASON_NO_MEMORY,
+                   "no memory for activity buffers, this process runs unprofiled");
+  }
+  // Before CUPTI is touched: nothing may stay registered that nobody serves.
+  if (start_service(facts.driver) != shim::Status::kOk) {
+    return decline(GPUPROF_REASON_NO_THREAD,
+                   "the service thread cannot be created, this process runs unprofiled");
+  }
+  register_modules();
+  shim::set_state(GPUPROF_STATE_IDLE, GPUPROF_REASON_NONE, nullptr);
+  if (arming().eager()) (void)arming().subscribe_at_init();
+  (void)arm_if_asked();
+  atexit(on_exit);
+  release_service();
+  return true;
+}
+
+}  // namespace
+
+int initialize() noexcept {
+  static std::atomic<bool> called{false};
+  if (called.exchange(true)) return 1;
+  const CallbackScope scope;
+  if (shim::own_process() != shim::Status::kOk) return 1;
+  shim::load_knobs(environ);
+  shim::open_log(shim::knobs().log);
+  (void)start();
+  shim::emit_process(shim::channel().fd());
+  return 1;
+}
+
+}  // namespace gpuprof::cupti

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/cupti/arming.h"
+
+#include <cstdio>
+
+#include "shim/core/clock.h"
+#include "shim/core/correlation.h"
+#include "shim/core/log.h"
+#include "shim/core/status.h"
+#include "shim/cupti/records.h"
+#include "shim/cupti/service.h"
+
+namespace gpuprof::cupti {
+namespace {
+
+constinit Arming the_arming;
+
+constexpr RecordKind kKinds[] = {RecordKind::kConcurrentKernel, RecordKind::kMemcpy,
+                                 RecordKind::kMemcpyPeer, RecordKind::kMemset};
+
+/// CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER (12.3), a uint8_t.
+constexpr uint32_t kPerThreadBuffers = 9;
+
+const char* text_of(gpuprof_reason reason) {
+  switch (reason) {
+    case GPUPROF_REASON_RELEASED: return "the controller switched profiling off";
+    case GPUPROF_REASON_LEASE_EXPIRED: return "the controller is gone: its lease ran out";
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+Arming& arming() noexcept { return the_arming; }
+
+void Arming::configure(uint32_t version, const Quirks& quirks, bool eager, bool modules) noexcept {
+  version_ = version;
+  quirks_ = quirks;
+  eager_ = eager;
+  modules_ = modules;
+}
+
+// --- subscriber and callback ids -----------------------------------------------------------------
+
+bool Arming::subscribe(const Guard& guard, uint64_t now_ns) noexcept {
+  if (subscribed_) return true;
+  const CUptiResult result = guard.subscribe(&subscriber_, on_callback, nullptr);
+  if (result != CUPTI_SUCCESS) {
+    fail(guard, now_ns, "cuptiSubscribe", result);
+    return false;
+  }
+  subscribed_ = true;
+  captures_.reset();
+  const auto resource = [&](ResourceId id) {
+    const CUptiResult answer =
+        guard.enable_callback(true, subscriber_, static_cast<uint32_t>(Domain::kResource),
+                              static_cast<uint32_t>(id));
+    if (answer != CUPTI_SUCCESS) {
+      shim::log_line("resource callback %u refused: %d", static_cast<unsigned>(id), answer);
+    }
+  };
+  resource(ResourceId::kContextCreated);
+  resource(ResourceId::kContextDestroyStarting);
+  if (modules_) {
+    resource(ResourceId::kModuleLoaded);
+    resource(ResourceId::kModuleUnloadStarting);
+  }
+  resource(ResourceId::kGraphNodeCreated);
+  if (quirks_.state_domain) {
+    (void)guard.enable_callback(true, subscriber_, static_cast<uint32_t>(Domain::kState),
+                                kStateFatalError);
+  }
+  return true;
+}
+
+bool Arming::enable_launch_ids(const Guard& guard) noexcept {
+  const LaunchRule::Verdict verdict = rule_.verdict();
+  const bool runtime_launches = verdict != LaunchRule::Verdict::kDriverOnly;
+  const bool runtime_copies = verdict == LaunchRule::Verdict::kBothDomains;
+  uint32_t launches = 0;
+  size_t count = 0;
+  const CallbackId* ids = callback_ids(&count);
+  for (size_t i = 0; i < count; ++i) {
+    const CallbackId& id = ids[i];
+    const bool wanted = id.domain == Domain::kDriver ||
+                        (is_copy(id.call) ? runtime_copies : runtime_launches);
+    if (!wanted) continue;
+    // An id that this CUPTI does not know is refused: others carry the same launches there.
+    const CUptiResult result =
+        guard.enable_callback(true, subscriber_, static_cast<uint32_t>(id.domain), id.id);
+    if (result == CUPTI_SUCCESS && is_launch(id.call)) ++launches;
+  }
+  driver_ids_on_ = true;
+  runtime_launch_ids_on_ = runtime_launches;
+  runtime_copy_ids_on_ = runtime_copies;
+  return launches > 0;
+}
+
+void Arming::disable_launch_ids(const Guard& guard) noexcept {
+  size_t count = 0;
+  const CallbackId* ids = callback_ids(&count);
+  for (size_t i = 0; i < count; ++i) {
+    const CallbackId& id = ids[i];
+    const bool on = id.domain == Domain::kDriver
+                        ? driver_ids_on_
+                        : (is_copy(id.call) ? runtime_copy_ids_on_ : runtime_launch_ids_on_);
+    if (!on) continue;
+    (void)guard.enable_callback(false, subscriber_, static_cast<uint32_t>(id.domain), id.id);
+  }
+  driver_ids_on_ = runtime_launch_ids_on_ = runtime_copy_ids_on_ = false;
+}
+
+/// Switches the runtime ids to what the rule's verdict needs.
+void Arming::follow_rule(const Guard& guard) noexcept {
+  const LaunchRule::Verdict verdict = rule_.verdict();
+  const bool drop_launches =
+      verdict == LaunchRule::Verdict::kDriverOnly && runtime_launch_ids_on_;
+  const bool add_copies = verdict == LaunchRule::Verdict::kBothDomains && !runtime_copy_ids_on_;
+  if (!drop_launches && !add_copies) return;
+  size_t count = 0;
+  const CallbackId* ids = callback_ids(&count);
+  for (size_t i = 0; i < count; ++i) {
+    if (ids[i].domain != Domain::kRuntime || is_copy(ids[i].call) != add_copies) continue;
+    (void)guard.enable_callback(add_copies, subscriber_, static_cast<uint32_t>(Domain::kRuntime),
+                                ids[i].id);
+  }
+  if (drop_launches) runtime_launch_ids_on_ = false;
+  if (add_copies) runtime_copy_ids_on_ = true;
+  shim::log_line(add_copies ? "driver launch callbacks are missing: both domains are used"
+                            : "driver launch callbacks suffice");
+}
+
+/// Subscriber, buffers and launch ids: all that comes before activity.
+bool Arming::prepare(const Guard& guard, uint64_t now_ns) noexcept {
+  if (!subscribe(guard, now_ns)) return false;
+  if (!attributes_set_ && quirks_.per_thread_buffers) {
+    // Before the first registration, as cupti_activity.h asks for. If it is refused the pool's
+    // bound holds all the same: it only runs empty sooner.
+    uint8_t off = 0;
+    size_t size = sizeof off;
+    (void)guard.set_attribute(kPerThreadBuffers, &size, &off);
+  }
+  attributes_set_ = true;
+  // At each arm: another client may have registered its own since, and in V1 they are the process's.
+  CUptiResult result = guard.register_buffers(on_buffer_requested, on_buffer_completed);
+  if (result != CUPTI_SUCCESS) {
+    fail(guard, now_ns, "cuptiActivityRegisterCallbacks", result);
+    return false;
+  }
+  if (!enable_launch_ids(guard)) {
+    fail(guard, now_ns, "cuptiEnableCallback", CUPTI_ERROR_UNKNOWN);
+    return false;
+  }
+  return true;
+}
+
+// --- activity ------------------------------------------------------------------------------------
+
+bool Arming::enable_activity(const Guard& guard) noexcept {
+  if (activity_on_) return true;
+  for (RecordKind kind : kKinds) {
+    const CUptiResult result = guard.activity_enable(static_cast<CUpti_ActivityKind>(kind));
+    if (result == CUPTI_SUCCESS) continue;
+    if (kind == RecordKind::kConcurrentKernel) {
+      enable_result_ = result;
+      return false;
+    }
+    shim::log_line("activity kind %u refused: %d (%s)", static_cast<unsigned>(kind), result,
+                   guard.describe(result));
+  }
+  closing_.store(false, std::memory_order_relaxed);
+  activity_on_ = true;
+  return true;
+}
+
+void Arming::disable_activity(const Guard& guard) noexcept {
+  // PC sampling, once it exists, is disabled here first.
+  closing_.store(true, std::memory_order_relaxed);
+  for (RecordKind kind : kKinds) {
+    const CUptiResult result = guard.activity_disable(static_cast<CUpti_ActivityKind>(kind));
+    if (result != CUPTI_SUCCESS) {
+      shim::log_line("disabling activity kind %u: %d", static_cast<unsigned>(kind), result);
+    }
+  }
+  activity_on_ = false;
+  (void)guard.flush_all(true);
+}
+
+void Arming::enter_tracing() noexcept {
+  shim::set_epoch(shim::correlations().epoch());
+  shim::set_tier(GPUPROF_TIER_TRACE);
+  shim::count_arm();
+  armed_ = true;
+  shim::set_state(GPUPROF_STATE_TRACING, GPUPROF_REASON_NONE, nullptr);
+  set_phase(Phase::kTracing);
+}
+
+void Arming::on_launch_exit(uint32_t correlation, bool captured) noexcept {
+  const uint64_t now_ns = shim::monotonic_ns();
+  if (captured) captures_.saw_captured_launch(now_ns);
+  if (captured || captures_.in_progress(now_ns)) return;
+  const Guard guard = Guard::try_lock();
+  if (!guard.held()) {
+    shim::count_drop(GPUPROF_DROP_GUARD_BUSY);
+    return;
+  }
+  if (switching_) return;  // a launch of CUPTI's own, inside the switch below
+  switching_ = true;
+  if (phase() == Phase::kArming) {
+    shim::correlations().begin_arm(correlation);
+    if (enable_activity(guard)) {
+      enter_tracing();
+    } else {
+      enable_failed_ = true;
+      drain_since_ns_ = now_ns;
+      set_phase(Phase::kDraining);
+    }
+    wake_service();
+  } else if (phase() == Phase::kDisarming && !quirks_.no_disarm) {
+    disable_activity(guard);
+    drain_since_ns_ = now_ns;
+    set_phase(Phase::kDraining);
+    wake_service();
+  }
+  switching_ = false;
+}
+
+// --- InitializeInjection -------------------------------------------------------------------------
+
+bool Arming::subscribe_at_init() noexcept {
+  const Guard guard = Guard::lock();
+  return subscribe(guard, shim::monotonic_ns());
+}
+
+bool Arming::arm_at_init() noexcept {
+  const uint64_t now_ns = shim::monotonic_ns();
+  const Guard guard = Guard::lock();
+  if (!prepare(guard, now_ns)) return false;
+  shim::correlations().begin_arm_at_init();
+  if (!enable_activity(guard)) {
+    fail(guard, now_ns, "cuptiActivityEnable", enable_result_);
+    return false;
+  }
+  enter_tracing();
+  return true;
+}
+
+// --- service thread ------------------------------------------------------------------------------
+
+void Arming::round(const shim::Demand& demand, uint64_t now_ns) noexcept {
+  const bool wanted = demand.tier != GPUPROF_TIER_OFF;
+  shim::set_buffers_outstanding(buffers_.outstanding());
+  switch (phase()) {
+    case Phase::kIdle:
+      if (wanted && now_ns >= retry_at_ns_) begin_arming(now_ns);
+      if (!wanted && back_off_ns_ != 0) {
+        back_off_ns_ = retry_at_ns_ = 0;
+        shim::set_state(GPUPROF_STATE_IDLE, demand.reason, text_of(demand.reason));
+      }
+      break;
+    case Phase::kArming:
+      if (!wanted) cancel_arming(demand, now_ns);
+      break;
+    case Phase::kTracing:
+      if (!wanted) begin_disarming(demand);
+      flush(now_ns);
+      break;
+    case Phase::kDisarming:
+      if (wanted) {
+        const Guard guard = Guard::lock();
+        if (phase() == Phase::kDisarming) {
+          shim::set_state(GPUPROF_STATE_ARMING, GPUPROF_REASON_WAITING_FOR_LAUNCH, nullptr);
+          set_phase(Phase::kArming);
+        }
+      }
+      flush(now_ns);
+      break;
+    case Phase::kDraining:
+      drain(wanted, now_ns);
+      break;
+    case Phase::kInert:
+      break;
+  }
+}
+
+uint64_t Arming::sleep_ns() const noexcept {
+  switch (phase()) {
+    case Phase::kTracing:
+    case Phase::kDisarming: return kFlushPeriodNs;
+    case Phase::kDraining: return 10'000'000;
+    default: return 250'000'000;  // four wake-ups a second, and an arm is seen within 300 ms
+  }
+}
+
+void Arming::begin_arming(uint64_t now_ns) noexcept {
+  const Guard guard = Guard::lock();
+  if (phase() != Phase::kIdle) return;  // inert meanwhile
+  if (!prepare(guard, now_ns)) return;
+  back_off_ns_ = retry_at_ns_ = 0;
+  shim::set_state(GPUPROF_STATE_ARMING, GPUPROF_REASON_WAITING_FOR_LAUNCH,
+                  "activity is enabled in the next kernel launch");
+  set_phase(Phase::kArming);
+}
+
+/// Nobody wants it any more and no launch came: activity is still as it was before kArming.
+void Arming::cancel_arming(const shim::Demand& demand, uint64_t now_ns) noexcept {
+  const Guard guard = Guard::lock();
+  if (phase() != Phase::kArming) return;
+  off_reason_ = demand.reason;
+  if (activity_on_) {  // it came from kDisarming
+    set_phase(Phase::kDisarming);
+    shim::set_state(GPUPROF_STATE_DISARMING, GPUPROF_REASON_WAITING_FOR_LAUNCH,
+                    text_of(demand.reason));
+    return;
+  }
+  drain_since_ns_ = now_ns;
+  set_phase(Phase::kDraining);
+}
+
+void Arming::begin_disarming(const shim::Demand& demand) noexcept {
+  const Guard guard = Guard::lock();
+  if (phase() != Phase::kTracing) return;
+  off_reason_ = demand.reason;
+  shim::set_tier(GPUPROF_TIER_OFF);
+  set_phase(Phase::kDisarming);
+  if (quirks_.no_disarm) {
+    shim::set_state(GPUPROF_STATE_DISARMING, GPUPROF_REASON_QUIRK, quirks_.reason);
+  } else {
+    shim::set_state(GPUPROF_STATE_DISARMING, GPUPROF_REASON_WAITING_FOR_LAUNCH,
+                    text_of(demand.reason));
+  }
+}
+
+/// FlushAll(0), every 100 ms: CUPTI's own flush period returns full buffers only and held an idle
+/// GPU's records for 15 s.
+void Arming::flush(uint64_t now_ns) noexcept {
+  if (now_ns - last_flush_ns_ < kFlushPeriodNs / 2) return;
+  last_flush_ns_ = now_ns;
+  const Guard guard = Guard::lock();
+  if (phase() == Phase::kInert) return;
+  (void)guard.flush_all(false);
+  follow_rule(guard);
+}
+
+void Arming::drain(bool wanted, uint64_t now_ns) noexcept {
+  const Guard guard = Guard::lock();
+  if (phase() != Phase::kDraining) return;
+  if (buffers_.outstanding() == 0) {
+    said_outstanding_ = false;
+    if (enable_failed_) {
+      enable_failed_ = false;
+      fail(guard, now_ns, "cuptiActivityEnable", enable_result_);
+    } else {
+      to_idle(guard, off_reason_, text_of(off_reason_));
+    }
+    return;
+  }
+  if (now_ns - last_flush_ns_ >= kFlushPeriodNs) {
+    last_flush_ns_ = now_ns;
+    (void)guard.flush_all(false);
+  }
+  if (now_ns - drain_since_ns_ < kDrainTimeoutNs) return;
+  // Unsubscribing now could let CUPTI complete a buffer into a client that is gone.
+  if (!said_outstanding_) {
+    said_outstanding_ = true;
+    char text[96];
+    snprintf(text, sizeof text, "CUPTI holds %u activity buffers; the subscriber is kept",
+             buffers_.outstanding());
+    shim::set_state(GPUPROF_STATE_DISARMING, GPUPROF_REASON_BUFFERS_OUTSTANDING, text);
+  }
+  if (!wanted) return;
+  said_outstanding_ = false;
+  shim::set_state(GPUPROF_STATE_ARMING, GPUPROF_REASON_WAITING_FOR_LAUNCH, nullptr);
+  set_phase(Phase::kArming);
+}
+
+/// Switches ids off and, unless eager, gives the subscriber back.
+void Arming::to_idle(const Guard& guard, gpuprof_reason reason, const char* text) noexcept {
+  if (subscribed_) disable_launch_ids(guard);
+  if (subscribed_ && !eager_) {
+    const CUptiResult result = guard.unsubscribe(subscriber_);
+    if (result != CUPTI_SUCCESS) shim::log_line("cuptiUnsubscribe: %d", result);
+    subscribed_ = false;
+    subscriber_ = nullptr;
+  }
+  closing_.store(false, std::memory_order_relaxed);
+  shim::set_tier(GPUPROF_TIER_OFF);
+  if (armed_) shim::count_disarm();
+  armed_ = false;
+  shim::set_state(GPUPROF_STATE_IDLE, reason, text);
+  set_phase(Phase::kIdle);
+}
+
+void Arming::back_off(uint64_t now_ns) noexcept {
+  back_off_ns_ = back_off_ns_ == 0 ? kFirstBackOffNs : back_off_ns_ * 2;
+  if (back_off_ns_ > kLongestBackOffNs) back_off_ns_ = kLongestBackOffNs;
+  retry_at_ns_ = now_ns + back_off_ns_;
+}
+
+/// An arm failed: back to no subscriber, and a later try.
+void Arming::fail(const Guard& guard, uint64_t now_ns, const char* what,
+                  CUptiResult result) noexcept {
+  back_off(now_ns);
+  const auto seconds = static_cast<unsigned>(back_off_ns_ / 1'000'000'000);
+  char text[256];
+  if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
+    snprintf(text, sizeof text,
+             "another CUPTI client (torch.profiler, Nsight, ...) holds the subscriber; next try in "
+             "%u s", seconds);
+    shim::set_state(GPUPROF_STATE_BUSY, GPUPROF_REASON_OTHER_CLIENT, text);
+    return;
+  }
+  snprintf(text, sizeof text, "%s answered %d (%s); next try in %u s", what, result,
+           guard.describe(result), seconds);
+  if (!subscribed_) {
+    shim::set_state(GPUPROF_STATE_IDLE, GPUPROF_REASON_SUBSCRIBE_FAILED, text);
+    return;
+  }
+  to_idle(guard, GPUPROF_REASON_ENABLE_FAILED, text);
+}
+
+void Arming::final_flush() noexcept {
+  const Guard guard = Guard::lock();
+  const Phase now = phase();
+  if (now != Phase::kTracing && now != Phase::kDisarming && now != Phase::kDraining) return;
+  closing_.store(true, std::memory_order_relaxed);
+  (void)guard.flush_all(true);
+}
+
+void Arming::go_inert(gpuprof_reason reason, const char* text) noexcept {
+  if (phase_.exchange(Phase::kInert, std::memory_order_acq_rel) == Phase::kInert) return;
+  shim::set_tier(GPUPROF_TIER_OFF);
+  shim::set_state(GPUPROF_STATE_INERT, reason, text);
+}
+
+}  // namespace gpuprof::cupti

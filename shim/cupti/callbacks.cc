@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The subscriber's callback. It runs on the application's thread at every enabled API call, so the
+// usual path (a launch that is not drawn) is a table look-up, three loads and the sampler's decrement.
+#include "shim/core/clock.h"
+#include "shim/core/correlation.h"
+#include "shim/core/name_table.h"
+#include "shim/core/owner.h"
+#include "shim/core/probes.h"
+#include "shim/core/sampler.h"
+#include "shim/core/self.h"
+#include "shim/cupti/arming.h"
+#include "shim/cupti/callback_ids.h"
+#include "shim/cupti/callback_scope.h"
+#include "shim/cupti/modules.h"
+#include "shim/cupti/service.h"
+
+namespace gpuprof::cupti {
+namespace {
+
+/// Plain data without a destructor: the shim needs no static TLS and threads may end at any time.
+struct ThreadState {
+  uint32_t last_driver_correlation;
+  bool node_created;  // a graph node since the last API entry: the launch is being captured
+};
+__thread ThreadState thread_state;
+
+gpuprof_kind kind_of(Call call) noexcept {
+  switch (call) {
+    case Call::kGraph: return GPUPROF_KIND_GRAPH;
+    case Call::kMemcpy: return GPUPROF_KIND_MEMCPY;
+    case Call::kMemset: return GPUPROF_KIND_MEMSET;
+    default: return GPUPROF_KIND_KERNEL;
+  }
+}
+
+/// CUresult and cudaError_t are both ints with 0 for success.
+bool succeeded(const CUpti_CallbackData& data) noexcept {
+  return data.functionReturnValue == nullptr ||
+         *static_cast<const int*>(data.functionReturnValue) == 0;
+}
+
+/// Fires launch_v1 from here, on the launching thread, because the stack is taken in the probe.
+void emit_launch(Domain domain, CUpti_CallbackId id, Call call, const CUpti_CallbackData& data,
+                 const shim::WideCorrelation& wide, uint64_t weight_q32) noexcept {
+  if (!shim::enabled(GPUPROF_PROBE_LAUNCH)) return;
+  const CallbackScope scope;
+  gpuprof_launch_v1 launch = {};
+  launch.time_ns = shim::monotonic_ns();
+  launch.correlation = wide.id;
+  launch.epoch = wide.epoch;
+  launch.name_id = call == Call::kKernel ? shim::intern(data.symbolName) : 0;
+  launch.weight_q32 = weight_q32;
+  launch.kind = kind_of(call);
+  launch.context_id = data.contextUid;
+  launch.api_domain = static_cast<uint32_t>(domain);
+  launch.api_id = id;
+  launch.tid = shim::thread_id();
+  shim::emit(GPUPROF_PROBE_LAUNCH, &launch, 1);
+}
+
+void on_capture_call(Call call, const CUpti_CallbackData& data) noexcept {
+  if (data.functionParams == nullptr) return;
+  // All of these calls have the stream as their first parameter (generated_cuda_meta.h).
+  const void* stream = *static_cast<void* const*>(data.functionParams);
+  CaptureTracker& captures = arming().captures();
+  if (call == Call::kCaptureEnd) {
+    captures.end(stream, &thread_state);
+  } else if (succeeded(data)) {
+    captures.begin(stream, &thread_state, shim::monotonic_ns());
+  }
+}
+
+/// True if this EXIT is the launch's first, by the rule of LaunchRule.
+bool first_callback_of(Domain domain, uint32_t correlation) noexcept {
+  LaunchRule& rule = arming().rule();
+  if (domain == Domain::kRuntime) {
+    return rule.observe_runtime(correlation, thread_state.last_driver_correlation);
+  }
+  if (rule.verdict() != LaunchRule::Verdict::kDriverOnly) {
+    LaunchRule::observe_driver(correlation, &thread_state.last_driver_correlation);
+  }
+  return true;
+}
+
+void on_api(Domain domain, CUpti_CallbackId id, const CUpti_CallbackData& data) noexcept {
+  const Phase phase = arming().phase();
+  if (data.callbackSite == CUPTI_API_ENTER) {
+    if (phase != Phase::kTracing) thread_state.node_created = false;
+    return;
+  }
+  const Call call = call_of(domain, id);
+  if (is_capture(call)) {
+    on_capture_call(call, data);
+    return;
+  }
+  // A call that failed put nothing on the GPU.
+  if (call == Call::kOther || !succeeded(data)) return;
+  if (!first_callback_of(domain, data.correlationId)) return;
+  if (phase == Phase::kTracing) {
+    note_launch();
+    const shim::WideCorrelation wide = shim::correlations().launch(data.correlationId);
+    uint64_t weight_q32 = 0;
+    if (shim::draw_launch(&weight_q32)) emit_launch(domain, id, call, data, wide, weight_q32);
+  } else if (is_launch(call) && (phase == Phase::kArming || phase == Phase::kDisarming)) {
+    const CallbackScope scope;
+    arming().on_launch_exit(data.correlationId, thread_state.node_created);
+  }
+}
+
+void on_resource(CUpti_CallbackId id, const CUpti_ResourceData& data) noexcept {
+  switch (static_cast<ResourceId>(id)) {
+    case ResourceId::kModuleLoaded:
+    case ResourceId::kModuleUnloadStarting: {
+      const auto* module = static_cast<const CUpti_ModuleResourceData*>(data.resourceDescriptor);
+      if (module == nullptr) return;
+      if (static_cast<ResourceId>(id) == ResourceId::kModuleLoaded) {
+        on_module_loaded(module->pCubin, module->cubinSize);
+      } else {
+        on_module_unloading(module->pCubin, module->cubinSize);
+      }
+      break;
+    }
+    case ResourceId::kGraphNodeCreated:
+      thread_state.node_created = true;
+      break;
+    case ResourceId::kContextCreated:
+    case ResourceId::kContextDestroyStarting:
+      break;  // where PC sampling of a context begins and ends
+  }
+}
+
+/// CUPTI has met an error that it does not survive, and tears itself down after this callback.
+void on_fatal_error() noexcept {
+  const CallbackScope scope;
+  arming().go_inert(GPUPROF_REASON_FATAL_ERROR, "CUPTI reported a fatal error");
+}
+
+}  // namespace
+
+void on_callback(void* /*user*/, CUpti_CallbackDomain domain, CUpti_CallbackId id,
+                 const void* data) noexcept {
+  if (data == nullptr || !shim::owned() || arming().phase() == Phase::kInert) return;
+  switch (static_cast<Domain>(domain)) {
+    case Domain::kDriver:
+    case Domain::kRuntime:
+      on_api(static_cast<Domain>(domain), id, *static_cast<const CUpti_CallbackData*>(data));
+      break;
+    case Domain::kResource:
+      on_resource(id, *static_cast<const CUpti_ResourceData*>(data));
+      break;
+    case Domain::kState:
+      if (id == kStateFatalError) on_fatal_error();
+      break;
+  }
+}
+
+}  // namespace gpuprof::cupti

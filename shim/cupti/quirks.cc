@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/cupti/quirks.h"
+
+namespace gpuprof::cupti {
+namespace {
+
+struct Entry {
+  uint32_t first;  // versions first..last, inclusive
+  uint32_t last;
+  bool eager;
+  bool no_disarm;
+  const char* reason;
+};
+
+// Versions that may not be switched on and off while the application runs. 250 arm/disarm cycles in
+// launch-exit callbacks ran clean on 26 (12.8), 28 (12.9), 130000 and 130001, and activity toggling
+// survived on 18 (11.8), so nothing that was measured is on the list. From 12.0 to 12.6
+// cuptiActivityDisable(CONCURRENT_KERNEL) "could deadlock" (release notes of 13.0U1, which do not say
+// since when; 12.8 to 13.0.1 did not): unmeasured, therefore trusted until a report names a version.
+constexpr Entry kEntries[] = {
+    {0, 0, false, false, nullptr},  // keeps the array from being empty
+};
+
+}  // namespace
+
+Quirks quirks_of(uint32_t version) noexcept {
+  Quirks quirks;
+  quirks.null_buffer_ok = version >= 27;          // 12.9 release notes
+  quirks.per_thread_buffers = version >= 130000;  // on by default since 13.0; opt-in since 12.3
+  quirks.state_domain = version >= 20;            // 12.2
+  for (const Entry& entry : kEntries) {
+    if (version < entry.first || version > entry.last) continue;
+    quirks.eager |= entry.eager;
+    quirks.no_disarm |= entry.no_disarm;
+    if (entry.reason != nullptr) quirks.reason = entry.reason;
+  }
+  return quirks;
+}
+
+uint32_t cuda_major_of(uint32_t version) noexcept {
+  if (version >= 100000) return version / 10000;
+  return version >= 19 ? 12 : 11;
+}
+
+}  // namespace gpuprof::cupti

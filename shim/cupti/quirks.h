@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace gpuprof::cupti {
+
+/// What is special about one version of CUPTI (cuptiGetVersion), with the reason beside each entry
+/// of the table in quirks.cc.
+struct Quirks {
+  /// A null activity buffer is answered by dropping records, not by a crash.
+  bool null_buffer_ok = false;
+  /// Activity buffers are per thread unless switched off: memory would be threads times buffers.
+  bool per_thread_buffers = false;
+  /// Errors inside CUPTI are reported through the STATE domain.
+  bool state_domain = false;
+  /// Keep the subscriber from init on.
+  bool eager = false;
+  /// Activity, once enabled, stays enabled; only emission stops.
+  bool no_disarm = false;
+  /// Text for the status page where eager or no_disarm is set.
+  const char* reason = nullptr;
+};
+
+/// Oldest version that the shim accepts: CUDA 11.8.
+inline constexpr uint32_t kOldestVersion = 18;
+
+Quirks quirks_of(uint32_t version) noexcept;
+
+/// CUDA major that a cuptiGetVersion() value belongs to: 18 is 11.8, 19 to 28 are 12.x, from 13.0 on
+/// the value is xxyyzz.
+uint32_t cuda_major_of(uint32_t version) noexcept;
+
+}  // namespace gpuprof::cupti

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUPTI's types for the whole adapter, and its functions for nobody: every function name that any
+// header or libcupti from 11.8 to 13.5 has is poisoned here, so that a direct call does not compile
+// outside guard.cc (tests/compile_fail). What is needed goes through Guard. A function that a later
+// header adds fails tests/compile_fail until its name is put on the list.
+#pragma once
+
+#include <cuda.h>
+#include <cupti.h>
+#include <cupti_pcsampling.h>
+
+#ifndef GPUPROF_CUPTI_GUARD_UNIT
+#pragma GCC poison cuptiActivityConfigurePCSampling cuptiActivityConfigureUnifiedMemoryCounter
+#pragma GCC poison cuptiActivityDisable cuptiActivityDisableContext cuptiActivityDisable_v2
+#pragma GCC poison cuptiActivityEnable cuptiActivityEnableAllSyncRecords
+#pragma GCC poison cuptiActivityEnableAllocationSource cuptiActivityEnableAndDump
+#pragma GCC poison cuptiActivityEnableAndDump_v2 cuptiActivityEnableBufferSummary
+#pragma GCC poison cuptiActivityEnableContext cuptiActivityEnableCudaEventDeviceTimestamps
+#pragma GCC poison cuptiActivityEnableDeviceGraph cuptiActivityEnableDriverApi
+#pragma GCC poison cuptiActivityEnableDriverApi_v2 cuptiActivityEnableHWTrace
+#pragma GCC poison cuptiActivityEnableLatencyTimestamps cuptiActivityEnableLaunchAttributes
+#pragma GCC poison cuptiActivityEnableRawTimestamps cuptiActivityEnableRawTimestamps_v2
+#pragma GCC poison cuptiActivityEnableRuntimeApi cuptiActivityEnableRuntimeApi_v2
+#pragma GCC poison cuptiActivityEnable_v2 cuptiActivityFlush cuptiActivityFlushAll
+#pragma GCC poison cuptiActivityFlushPeriod cuptiActivityGetAttribute
+#pragma GCC poison cuptiActivityGetAttribute_v2 cuptiActivityGetEnabledKinds
+#pragma GCC poison cuptiActivityGetNextRecord cuptiActivityGetNextRecord_v2
+#pragma GCC poison cuptiActivityGetNumDroppedRecords cuptiActivityGetNumDroppedRecords_v2
+#pragma GCC poison cuptiActivityGetNvtxExtPayloadAttr
+#pragma GCC poison cuptiActivityGetNvtxExtPayloadEntryTypeInfo cuptiActivityGetStructSize
+#pragma GCC poison cuptiActivityPopExternalCorrelationId
+#pragma GCC poison cuptiActivityPopExternalCorrelationId_v2
+#pragma GCC poison cuptiActivityPushExternalCorrelationId
+#pragma GCC poison cuptiActivityPushExternalCorrelationId_v2 cuptiActivityRegisterCallbacks
+#pragma GCC poison cuptiActivityRegisterCallbacks_v2 cuptiActivityRegisterTimestampCallback
+#pragma GCC poison cuptiActivitySetAttribute cuptiActivitySetAttribute_v2 cuptiCheckpointFree
+#pragma GCC poison cuptiCheckpointRestore cuptiCheckpointSave cuptiClockControlGetStatus
+#pragma GCC poison cuptiClockControlLock cuptiClockControlUnlock
+#pragma GCC poison cuptiComputeCapabilitySupported cuptiDeviceEnumEventDomains
+#pragma GCC poison cuptiDeviceEnumMetrics cuptiDeviceGetAttribute cuptiDeviceGetChipName
+#pragma GCC poison cuptiDeviceGetEventDomainAttribute cuptiDeviceGetNumEventDomains
+#pragma GCC poison cuptiDeviceGetNumMetrics cuptiDeviceGetTimestamp cuptiDeviceSupported
+#pragma GCC poison cuptiDeviceVirtualizationMode cuptiDisableKernelReplayMode
+#pragma GCC poison cuptiDisableLibcuda cuptiDisableNonOverlappingMode cuptiEnableAllDomains
+#pragma GCC poison cuptiEnableCallback cuptiEnableCigMode cuptiEnableDomain
+#pragma GCC poison cuptiEnableKernelReplayMode cuptiEnableNonOverlappingMode
+#pragma GCC poison cuptiEnumEventDomains cuptiEnumMetrics cuptiEventDomainEnumEvents
+#pragma GCC poison cuptiEventDomainGetAttribute cuptiEventDomainGetNumEvents
+#pragma GCC poison cuptiEventGetAttribute cuptiEventGetIdFromName cuptiEventGroupAddEvent
+#pragma GCC poison cuptiEventGroupCreate cuptiEventGroupDestroy cuptiEventGroupDisable
+#pragma GCC poison cuptiEventGroupEnable cuptiEventGroupGetAttribute
+#pragma GCC poison cuptiEventGroupReadAllEvents cuptiEventGroupReadEvent
+#pragma GCC poison cuptiEventGroupRemoveAllEvents cuptiEventGroupRemoveEvent
+#pragma GCC poison cuptiEventGroupResetAllEvents cuptiEventGroupSetAttribute
+#pragma GCC poison cuptiEventGroupSetDisable cuptiEventGroupSetEnable
+#pragma GCC poison cuptiEventGroupSetsCreate cuptiEventGroupSetsDestroy cuptiFinalize
+#pragma GCC poison cuptiGetAutoBoostState cuptiGetCallbackEnabled cuptiGetCallbackName
+#pragma GCC poison cuptiGetCallbackState cuptiGetContextId cuptiGetCubinCrc
+#pragma GCC poison cuptiGetCudaEventId cuptiGetDeviceId cuptiGetEnabledCallbacks
+#pragma GCC poison cuptiGetErrorMessage cuptiGetGlobalCallbackState cuptiGetGraphExecId
+#pragma GCC poison cuptiGetGraphId cuptiGetGraphNodeId cuptiGetLastError cuptiGetNumContexts
+#pragma GCC poison cuptiGetNumEventDomains cuptiGetNumMetrics cuptiGetRecommendedBufferSize
+#pragma GCC poison cuptiGetResultString cuptiGetSassToSourceCorrelation cuptiGetStreamId
+#pragma GCC poison cuptiGetStreamIdEx cuptiGetThreadIdType cuptiGetTimestamp
+#pragma GCC poison cuptiGetTimestamp_v2 cuptiGetVersion cuptiIsTracingSessionRunning
+#pragma GCC poison cuptiKernelReplaySubscribeUpdate cuptiMetricCreateEventGroupSets
+#pragma GCC poison cuptiMetricEnumEvents cuptiMetricEnumProperties cuptiMetricGetAttribute
+#pragma GCC poison cuptiMetricGetIdFromName cuptiMetricGetNumEvents
+#pragma GCC poison cuptiMetricGetNumProperties cuptiMetricGetRequiredEventGroupSets
+#pragma GCC poison cuptiMetricGetValue cuptiMetricGetValue2 cuptiNvtxExtensionInitialize
+#pragma GCC poison cuptiNvtxInitialize cuptiNvtxInitialize2 cuptiOpenACCInitialize
+#pragma GCC poison cuptiOpenMpInitialize cuptiOpenMpInitialize_v2 cuptiPCSamplingDisable
+#pragma GCC poison cuptiPCSamplingEnable cuptiPCSamplingGetConfigurationAttribute
+#pragma GCC poison cuptiPCSamplingGetData cuptiPCSamplingGetNumStallReasons
+#pragma GCC poison cuptiPCSamplingGetStallReasons cuptiPCSamplingSetConfigurationAttribute
+#pragma GCC poison cuptiPCSamplingStart cuptiPCSamplingStop
+#pragma GCC poison cuptiPmSamplingCounterDataGetSampleInfo
+#pragma GCC poison cuptiPmSamplingCounterDataImageInitialize cuptiPmSamplingDecodeData
+#pragma GCC poison cuptiPmSamplingDisable cuptiPmSamplingEnable
+#pragma GCC poison cuptiPmSamplingGetCounterAvailability cuptiPmSamplingGetCounterDataInfo
+#pragma GCC poison cuptiPmSamplingGetCounterDataSize cuptiPmSamplingSetConfig
+#pragma GCC poison cuptiPmSamplingStart cuptiPmSamplingStop cuptiProfilerBeginPass
+#pragma GCC poison cuptiProfilerBeginSession
+#pragma GCC poison cuptiProfilerCounterDataImageCalculateScratchBufferSize
+#pragma GCC poison cuptiProfilerCounterDataImageCalculateSize
+#pragma GCC poison cuptiProfilerCounterDataImageInitialize
+#pragma GCC poison cuptiProfilerCounterDataImageInitializeScratchBuffer
+#pragma GCC poison cuptiProfilerDeInitialize cuptiProfilerDeviceSupported
+#pragma GCC poison cuptiProfilerDisableProfiling cuptiProfilerEnableProfiling
+#pragma GCC poison cuptiProfilerEndPass cuptiProfilerEndSession cuptiProfilerFlushCounterData
+#pragma GCC poison cuptiProfilerGetCounterAvailability cuptiProfilerHostConfigAddMetrics
+#pragma GCC poison cuptiProfilerHostDeinitialize cuptiProfilerHostEvaluateToGpuValues
+#pragma GCC poison cuptiProfilerHostGetBaseMetrics cuptiProfilerHostGetConfigImage
+#pragma GCC poison cuptiProfilerHostGetConfigImageSize
+#pragma GCC poison cuptiProfilerHostGetMaxNumHardwareMetricsPerPass
+#pragma GCC poison cuptiProfilerHostGetMetricProperties
+#pragma GCC poison cuptiProfilerHostGetMetricsInSinglePassSet cuptiProfilerHostGetNumOfPasses
+#pragma GCC poison cuptiProfilerHostGetRangeName cuptiProfilerHostGetSinglePassSets
+#pragma GCC poison cuptiProfilerHostGetSubMetrics cuptiProfilerHostGetSupportedChips
+#pragma GCC poison cuptiProfilerHostInitialize cuptiProfilerHostSetDevicePartitionInfo
+#pragma GCC poison cuptiProfilerInitialize cuptiProfilerIsPassCollected cuptiProfilerPopRange
+#pragma GCC poison cuptiProfilerPushRange cuptiProfilerSetConfig cuptiProfilerUnsetConfig
+#pragma GCC poison cuptiRangeProfilerCounterDataGetRangeInfo
+#pragma GCC poison cuptiRangeProfilerCounterDataImageInitialize cuptiRangeProfilerDecodeData
+#pragma GCC poison cuptiRangeProfilerDisable cuptiRangeProfilerEnable
+#pragma GCC poison cuptiRangeProfilerGetCounterDataInfo cuptiRangeProfilerGetCounterDataSize
+#pragma GCC poison cuptiRangeProfilerGetDevicePartitionInfo cuptiRangeProfilerPopRange
+#pragma GCC poison cuptiRangeProfilerPushRange cuptiRangeProfilerSetConfig
+#pragma GCC poison cuptiRangeProfilerStart cuptiRangeProfilerStop
+#pragma GCC poison cuptiRegisterComputeCrcCallback cuptiSassMetricsDisable
+#pragma GCC poison cuptiSassMetricsEnable cuptiSassMetricsFlushData
+#pragma GCC poison cuptiSassMetricsGetDataProperties cuptiSassMetricsGetMetrics
+#pragma GCC poison cuptiSassMetricsGetNumOfMetrics cuptiSassMetricsGetProperties
+#pragma GCC poison cuptiSassMetricsSetConfig cuptiSassMetricsUnsetConfig
+#pragma GCC poison cuptiSetEventCollectionMode cuptiSetThreadIdType cuptiStateQuery
+#pragma GCC poison cuptiSubscribe cuptiSubscribe_v2 cuptiSupportedDomains cuptiUnsubscribe
+#endif

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/shim/target_process.h"
+
+#include <cuda.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "tests/unit/shim/probe_tap.h"
+
+namespace gpuprof::testing {
+namespace {
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+int exit_status(int wait_status) {
+  return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+}
+
+[[noreturn]] void child(int error_fd, const Environment& environment,
+                        const std::function<void()>& body) {
+  dup2(error_fd, 2);
+  dup2(error_fd, 1);  // gtest prints failures there
+  setenv("CUDA_INJECTION64_PATH", GPUPROF_SHIM_FILE, 1);
+  setenv("GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI_DIR, 1);
+  for (const auto& [name, value] : environment) {
+    value.empty() ? unsetenv(name.c_str()) : setenv(name.c_str(), value.c_str(), 1);
+  }
+  body();
+  fflush(nullptr);
+  exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+}  // namespace
+
+Outcome run_target(const Environment& environment, const std::function<void()>& body,
+                   double timeout_s) {
+  int fds[2];
+  EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
+  const double begin = seconds_now();
+  const pid_t pid = fork();
+  if (pid == 0) child(fds[1], environment, body);
+  close(fds[1]);
+  Outcome outcome;
+  bool ended = false;
+  while (!ended) {
+    pollfd waiting{fds[0], POLLIN, 0};
+    poll(&waiting, 1, 10);
+    char bytes[4096];
+    if ((waiting.revents & POLLIN) != 0) {
+      const ssize_t count = read(fds[0], bytes, sizeof bytes);
+      if (count > 0) outcome.error.append(bytes, static_cast<size_t>(count));
+      if (count > 0) continue;
+    }
+    int wait_status = 0;
+    if (waitpid(pid, &wait_status, WNOHANG) == pid) {
+      outcome.status = exit_status(wait_status);
+      ended = true;
+    } else if (seconds_now() - begin > timeout_s) {
+      kill(pid, SIGKILL);
+      waitpid(pid, &wait_status, 0);
+      outcome.status = exit_status(wait_status);
+      outcome.error += "(killed: it took too long)";
+      ended = true;
+    }
+  }
+  outcome.seconds = seconds_now() - begin;
+  close(fds[0]);
+  return outcome;
+}
+
+void start_driver() {
+  ProbeTap::install(GPUPROF_SHIM_FILE);
+  ProbeTap::attach();
+  if (cuInit(0) != CUDA_SUCCESS) {
+    fprintf(stderr, "cuInit failed\n");
+    _exit(71);
+  }
+}
+
+ShimView::ShimView() {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string link = std::filesystem::read_symlink(entry.path(), error).string();
+    if (error || link.find("/memfd:" GPUPROF_MEMFD_NAME) != 0) continue;
+    const int fd = atoi(entry.path().filename().c_str());
+    constexpr size_t kBytes =
+        GPUPROF_MODULES_OFFSET + GPUPROF_MODULE_CAPACITY * sizeof(gpuprof_module_entry);
+    void* map = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) return;
+    auto* base = static_cast<char*>(map);
+    status_ = reinterpret_cast<const gpuprof_status_page*>(base);
+    control_ = reinterpret_cast<gpuprof_control_page*>(base + GPUPROF_CONTROL_OFFSET);
+    modules_ = reinterpret_cast<const gpuprof_module_entry*>(base + GPUPROF_MODULES_OFFSET);
+    return;
+  }
+}
+
+std::string ShimView::reason_text() const { return status_->reason_text; }
+
+void ShimView::request(gpuprof_tier tier, uint32_t lease_ms, uint32_t stack_rate) {
+  static uint64_t serial = 1000;
+  __atomic_add_fetch(&control_->seq, 1, __ATOMIC_SEQ_CST);
+  control_->magic = GPUPROF_CONTROL_MAGIC;
+  control_->abi_version = GPUPROF_ABI_VERSION;
+  control_->tier = tier;
+  control_->stack_rate = stack_rate;
+  control_->process_rate = stack_rate;
+  control_->lease_serial = ++serial;
+  control_->lease_ms = lease_ms;
+  control_->controller_pid = 1;
+  snprintf(control_->controller_name, sizeof control_->controller_name, "test");
+  __atomic_add_fetch(&control_->seq, 1, __ATOMIC_SEQ_CST);
+}
+
+bool ShimView::wait_until(const std::function<bool()>& condition,
+                          const std::function<void()>& meanwhile, int timeout_ms) const {
+  const double deadline = seconds_now() + timeout_ms / 1000.0;
+  while (!condition()) {
+    if (seconds_now() > deadline) return false;
+    if (meanwhile) meanwhile();
+    usleep(1000);
+  }
+  return true;
+}
+
+bool ShimView::wait_for(gpuprof_state state, const std::function<void()>& meanwhile,
+                        int timeout_ms) const {
+  return wait_until(
+      [&] { return __atomic_load_n(&status_->state, __ATOMIC_ACQUIRE) == static_cast<uint32_t>(state); },
+      meanwhile, timeout_ms);
+}
+
+}  // namespace gpuprof::testing

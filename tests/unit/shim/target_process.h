@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// A target process for tests of the whole shim: the test forks a child that initialises the fake
+// driver with the shim injected, drives it, and ends through exit(), so that the fake's verdict about
+// broken rules (status 99) and the test's own expectations (status 1) both reach the parent.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "proto/memfd_layout.h"
+
+namespace gpuprof::testing {
+
+using Environment = std::map<std::string, std::string>;
+
+struct Outcome {
+  int status = -1;         // exit status, or 128 + signal
+  std::string error;       // what it wrote to stderr
+  double seconds = 0;
+};
+
+/// Runs `body` in a forked child with `environment` added. Returns when the child has ended; one that
+/// takes longer than `timeout_s` is killed.
+Outcome run_target(const Environment& environment, const std::function<void()>& body,
+                   double timeout_s = 60);
+
+/// Expects status 0 of a target, showing its stderr otherwise.
+#define EXPECT_CLEAN(outcome)                                            \
+  do {                                                                   \
+    const auto& result_ = (outcome);                                     \
+    EXPECT_EQ(result_.status, 0) << result_.error;                       \
+  } while (0)
+
+// --- inside the target ----------------------------------------------------------------------------
+
+/// cuInit with the shim tapped and injected.
+void start_driver();
+
+/// The shim's memfd of this process, as a daemon would see it.
+class ShimView {
+ public:
+  ShimView();
+  [[nodiscard]] bool exists() const { return status_ != nullptr; }
+  [[nodiscard]] const gpuprof_status_page& status() const { return *status_; }
+  [[nodiscard]] const gpuprof_module_entry& module(uint32_t index) const { return modules_[index]; }
+  [[nodiscard]] std::string reason_text() const;
+
+  /// Writes a control request with a fresh lease serial.
+  void request(gpuprof_tier tier, uint32_t lease_ms = 5000, uint32_t stack_rate = UINT32_MAX);
+  void release() { request(GPUPROF_TIER_OFF); }
+
+  /// Waits until the page shows `state`; false after `timeout_ms`. `meanwhile` runs between looks.
+  bool wait_for(gpuprof_state state, const std::function<void()>& meanwhile = {},
+                int timeout_ms = 5000) const;
+  bool wait_until(const std::function<bool()>& condition,
+                  const std::function<void()>& meanwhile = {}, int timeout_ms = 5000) const;
+
+ private:
+  const gpuprof_status_page* status_ = nullptr;
+  gpuprof_control_page* control_ = nullptr;
+  const gpuprof_module_entry* modules_ = nullptr;
+};
+
+}  // namespace gpuprof::testing
