@@ -17,11 +17,14 @@ namespace gpuprof::symbolize {
 
 // What is shared by all processes of a node: symbol tables and debug information by file. Make one
 // beside the unwind::FileCache; it must outlive the symbolizers. Threads: one at a time.
-// Memory: a file's tables go when nobody holds the file any more; per file at most kMaxFileLocations
+// Memory: the least recently used files' tables are dropped beyond kMaxFiles files or kMaxTableBytes
+// of symbol tables, and are read again when they are needed; per file at most kMaxFileLocations
 // resolved addresses are kept.
 class SymbolCache {
  public:
-  static constexpr size_t kMaxFileLocations = 16384;
+  static constexpr size_t kMaxFiles = 256;
+  static constexpr size_t kMaxTableBytes = size_t{64} << 20;
+  static constexpr size_t kMaxFileLocations = 8192;
 
   SymbolCache();
   ~SymbolCache();
@@ -40,7 +43,7 @@ class SymbolCache {
 // Threads: one at a time, the same as the address space's. Failure: `frames` is empty.
 class Symbolizer {
  public:
-  static constexpr size_t kMaxCachedPcs = 8192;
+  static constexpr size_t kMaxCachedPcs = 1024;
 
   Symbolizer(std::shared_ptr<unwind::AddressSpace> space, SymbolCache& cache);
   ~Symbolizer();
@@ -49,7 +52,8 @@ class Symbolizer {
 
   // `pc` as RawStack has it (callers already -1). The reference is valid until the next resolve().
   const SymbolizedPc& resolve(uint64_t pc);
-  // Grows only; an index stays good. One entry per distinct file, "[vdso]", "[jit]", "[unknown]".
+  // Grows only, and an index stays good; the bounds of "[jit]" and "[unknown]" may widen. One entry
+  // per distinct file, also of files that could not be opened (absolute addresses there).
   [[nodiscard]] const std::vector<Module>& modules() const;
 
  private:

@@ -74,17 +74,22 @@ uint64_t start_ticks(std::string_view stat) {
   return ticks;
 }
 
-uint32_t last_nspid(std::string_view status, uint32_t fallback) {
-  const size_t at = status.find("\nNSpid:");
+// Number `index` (from 0; -1: the last) of the /proc/PID/status line that begins with `key`.
+uint32_t status_number(std::string_view status, std::string_view key, int index, uint32_t fallback) {
+  const size_t at = status.find("\n" + std::string(key));
   if (at == std::string_view::npos) return fallback;
-  std::string_view line = status.substr(at + 1);
+  std::string_view line = status.substr(at + 1 + key.size());
   line = line.substr(0, line.find('\n'));
-  const size_t last = line.find_last_of(" \t");
-  uint32_t pid = 0;
-  if (last != std::string_view::npos) {
-    std::from_chars(line.data() + last + 1, line.data() + line.size(), pid);
+  uint32_t value = fallback;
+  for (int i = 0; index < 0 || i <= index; ++i) {
+    const size_t digit = line.find_first_of("0123456789");
+    if (digit == std::string_view::npos) break;
+    line.remove_prefix(digit);
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
+    if (error != std::errc()) return fallback;
+    line.remove_prefix(static_cast<size_t>(end - line.data()));
   }
-  return pid != 0 ? pid : fallback;
+  return value;
 }
 
 // An O_PATH descriptor opens nothing (a device or a FIFO would act on being opened), so the type is
@@ -134,7 +139,8 @@ Result<std::shared_ptr<AddressSpace>> AddressSpace::open(ProcessId process, File
   const auto maps = read_all(space->proc_dir_, "maps", 1);
   if (!maps) return fail_with(maps.error(), dir);
   if (auto status = read_all(space->proc_dir_, "status", 65536)) {
-    space->namespace_pid_ = last_nspid(*status, process.pid);
+    space->namespace_pid_ = status_number(*status, "NSpid:", -1, process.pid);
+    space->uid_ = status_number(*status, "Uid:", 1, 0);
   }
   space->root_ = open_at(space->proc_dir_, "root", O_PATH | O_DIRECTORY);
   space->load();

@@ -63,6 +63,8 @@ class AddressSpace {
   // The process's number in its own pid namespace (last NSpid of /proc/PID/status): names its perf
   // map. Equal to pid if unknown.
   [[nodiscard]] uint32_t namespace_pid() const { return namespace_pid_; }
+  // The process's effective user when it was first seen.
+  [[nodiscard]] uint32_t uid() const { return uid_; }
   // Changes whenever the set of mappings did.
   [[nodiscard]] uint64_t generation() const { return generation_; }
 
@@ -87,6 +89,7 @@ class AddressSpace {
   UniqueFd root_;
   UniqueFd mem_;
   uint32_t namespace_pid_ = 0;
+  uint32_t uid_ = 0;
   uint64_t exe_dev_ = 0, exe_inode_ = 0;
   std::vector<Mapping> mappings_;  // sorted by start, disjoint
   mutable size_t last_hit_ = 0;

@@ -88,35 +88,49 @@ std::optional<uint64_t> ElfFile::bias(uint64_t start, uint64_t file_offset) cons
 CfiTable& ElfFile::cfi() {
   if (!cfi_) {
     eh_frame_.reset(dwarf_getcfi_elf(elf_.get()));
-    cfi_ = std::make_unique<CfiTable>(machine_, eh_frame_.get(), [this]() -> Dwarf_CFI* {
-      Dwarf* debug = dwarf();
-      return debug == nullptr ? nullptr : dwarf_getcfi(debug);
-    });
+    cfi_ = std::make_unique<CfiTable>(machine_, eh_frame_.get(), [this] { return debug_frame(); });
   }
   return *cfi_;
 }
 
-// Damaged or hostile sections may claim to decompress to anything.
-bool ElfFile::decompresses_too_much() const {
-  uint64_t total = 0;
+// Opening DWARF costs too much to be done for files that have no .debug_frame.
+Dwarf_CFI* ElfFile::debug_frame() {
+  size_t names = 0;
+  if (elf_getshdrstrndx(elf_.get(), &names) != 0 || !is_debug_bounded()) return nullptr;
   for (Elf_Scn* scn = nullptr; (scn = elf_nextscn(elf_.get(), scn)) != nullptr;) {
     GElf_Shdr header;
-    if (gelf_getshdr(scn, &header) == nullptr || (header.sh_flags & SHF_COMPRESSED) == 0) continue;
-    GElf_Chdr compressed;
-    if (gelf_getchdr(scn, &compressed) == nullptr) return true;
-    if (compressed.ch_size > kMaxDecompressedBytes) return true;
-    total += compressed.ch_size;
-    if (total > kMaxDecompressedBytes) return true;
+    if (gelf_getshdr(scn, &header) == nullptr) continue;
+    const char* name = elf_strptr(elf_.get(), names, header.sh_name);
+    if (name == nullptr || std::string_view(name) != ".debug_frame") continue;
+    dwarf_.reset(dwarf_begin_elf(elf_.get(), DWARF_C_READ, nullptr));
+    return dwarf_ ? dwarf_getcfi(dwarf_.get()) : nullptr;
   }
-  return false;
+  return nullptr;
 }
 
-Dwarf* ElfFile::dwarf() {
-  if (!dwarf_tried_) {
-    dwarf_tried_ = true;
-    if (!decompresses_too_much()) dwarf_.reset(dwarf_begin_elf(elf_.get(), DWARF_C_READ, nullptr));
+// Damaged or hostile sections may claim to decompress to anything. `.zdebug` sections (GNU's old
+// form) state their size in the data: big-endian after "ZLIB".
+bool ElfFile::is_debug_bounded() const {
+  uint64_t total = 0;
+  size_t names = 0;
+  if (elf_getshdrstrndx(elf_.get(), &names) != 0) return true;  // no sections
+  for (Elf_Scn* scn = nullptr; (scn = elf_nextscn(elf_.get(), scn)) != nullptr;) {
+    GElf_Shdr header;
+    if (gelf_getshdr(scn, &header) == nullptr) continue;
+    uint64_t size = 0;
+    if ((header.sh_flags & SHF_COMPRESSED) != 0) {
+      GElf_Chdr compressed;
+      if (gelf_getchdr(scn, &compressed) == nullptr) return false;
+      size = compressed.ch_size;
+    } else if (const char* name = elf_strptr(elf_.get(), names, header.sh_name);
+               name != nullptr && std::string_view(name).starts_with(".zdebug")) {
+      const Elf_Data* data = elf_rawdata(scn, nullptr);
+      if (data == nullptr || data->d_buf == nullptr || data->d_size < 12) return false;
+      for (int i = 4; i < 12; ++i) size = size << 8 | static_cast<const uint8_t*>(data->d_buf)[i];
+    }
+    if (size > kMaxDecompressedBytes || (total += size) > kMaxDecompressedBytes) return false;
   }
-  return dwarf_.get();
+  return true;
 }
 
 }  // namespace gpuprof::unwind

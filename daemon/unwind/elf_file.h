@@ -47,8 +47,9 @@ class ElfFile {
   [[nodiscard]] std::optional<uint64_t> bias(uint64_t start, uint64_t file_offset) const;
   [[nodiscard]] CfiTable& cfi();
   [[nodiscard]] Elf* elf() const { return elf_.get(); }
-  // Debug information of the file itself, opened at the first call; null if there is none.
-  Dwarf* dwarf();
+  // Whether the compressed sections stay within kMaxDecompressedBytes: libdw decompresses all debug
+  // sections when it opens a file.
+  [[nodiscard]] bool is_debug_bounded() const;
 
  private:
   struct EndElf { void operator()(Elf* elf) const { elf_end(elf); } };
@@ -58,14 +59,13 @@ class ElfFile {
   ElfFile() = default;
   static Result<std::shared_ptr<ElfFile>> parse(std::shared_ptr<ElfFile> file,
                                                 std::span<uint8_t> bytes);
-  [[nodiscard]] bool decompresses_too_much() const;
+  Dwarf_CFI* debug_frame();
 
   // Order matters: what is declared later is destroyed earlier and points into what is above.
   MappedFile file_;
   std::vector<uint8_t> image_;
   std::unique_ptr<Elf, EndElf> elf_;
-  std::unique_ptr<Dwarf, EndDwarf> dwarf_;
-  bool dwarf_tried_ = false;
+  std::unique_ptr<Dwarf, EndDwarf> dwarf_;  // only for .debug_frame
   std::unique_ptr<Dwarf_CFI, EndCfi> eh_frame_;
   std::unique_ptr<CfiTable> cfi_;
   Machine machine_ = Machine::kX86_64;

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DebugInfo: the DWARF of one file, read as far as it is asked for.
+#pragma once
+
+#include <elfutils/libdw.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/symbolize/symbol.h"
+
+namespace gpuprof::symbolize {
+
+// What DWARF says of one address: innermost first. `system_name` is the linkage name, else the plain
+// name; `has_linkage_name` tells for the outermost (real) function, whose name may also be had from
+// the symbol table.
+struct DebugFrames {
+  std::vector<SourceFrame> frames;
+  bool has_linkage_name = false;
+};
+
+// DWARF 2 to 5 through libdw. Units are indexed by address at the first question, functions of a unit
+// at the first address in it, its line table likewise. Split DWARF (.dwo) and alternate files (dwz)
+// are not followed: libdw would open paths that the file names, in the daemon's own root.
+// Memory: what libdw keeps of the units that were asked for. After kMaxUnits units everything is let
+// go and read again as needed.
+class DebugInfo {
+ public:
+  static constexpr size_t kMaxUnits = 512;
+  static constexpr uint64_t kMaxLineProgramBytes = uint64_t{4} << 20;
+
+  // Null if the file has no usable DWARF. `elf` must outlive it.
+  static std::unique_ptr<DebugInfo> open(Elf* elf);
+  ~DebugInfo();
+  DebugInfo(const DebugInfo&) = delete;
+  DebugInfo& operator=(const DebugInfo&) = delete;
+
+  // Nothing if no unit covers the address.
+  std::optional<DebugFrames> find(uint64_t address);
+
+ private:
+  struct Range {
+    uint64_t start = 0, end = 0;
+    Dwarf_Off die = 0;
+  };
+  struct Unit {
+    std::vector<Range> functions;  // sorted; the innermost of nested ones is found by the last start
+    bool has_lines = false;
+  };
+  struct EndDwarf { void operator()(Dwarf* dwarf) const { dwarf_end(dwarf); } };
+
+  explicit DebugInfo(Elf* elf) : elf_(elf) {}
+  bool load();
+  void index_units();
+  Unit* unit(Dwarf_Off offset, Dwarf_Die* cu);
+  [[nodiscard]] bool lines_bounded(Dwarf_Die* cu) const;
+  static const Range* covering(const std::vector<Range>& ranges, uint64_t address);
+
+  Elf* elf_;
+  std::unique_ptr<Dwarf, EndDwarf> dwarf_;
+  std::vector<Range> units_;
+  std::unordered_map<Dwarf_Off, Unit> loaded_;
+};
+
+}  // namespace gpuprof::symbolize
