@@ -12,15 +12,13 @@
 #include "proto/usdt_abi.h"
 
 /* gpuprof_ring_header.flags */
-#define GPUPROF_RING_STACK_LOST 1u /* a launch without its stack: the stacks ring was full */
-#define GPUPROF_RING_BAD_COUNT 2u  /* count or size over the bound: no records follow */
-#define GPUPROF_RING_FAULT 4u      /* the records could not be read: no records follow */
-#define GPUPROF_RING_QUOTA 8u      /* over the quota: no records follow */
+#define GPUPROF_RING_STACK_LOST \
+  1u /* a launch whose stack was lost: ring full, quota or unreadable */
 
 struct gpuprof_ring_header {
   uint64_t time_ns;        /* bpf_ktime_get_ns() */
   uint64_t seq;            /* the probe's third argument */
-  uint64_t cookie;         /* of the attach: which shim file */
+  uint64_t cookie;         /* of the attach: which shim file (without the probe bits) */
   uint64_t start_boottime; /* of the thread group leader, ns; identifies the process with pid */
   uint32_t probe;          /* enum gpuprof_probe */
   uint32_t count;          /* the probe's second argument */
@@ -29,8 +27,8 @@ struct gpuprof_ring_header {
   uint32_t uid;            /* in the initial user namespace */
   uint32_t flags;
   uint32_t payload_bytes; /* bytes that follow the header */
-  uint32_t reserved;
-  char comm[16]; /* of the thread */
+  uint32_t exec_id;       /* task->self_exec_id: sequence numbers start anew in a new image */
+  char comm[16];          /* of the thread */
 };
 GPUPROF_ASSERT_SIZE(gpuprof_ring_header, 80);
 
@@ -65,8 +63,48 @@ enum gpuprof_bpf_counter {
   GPUPROF_BPF_STACKS_FULL = 5, /* stacks lost: stacks ring full */
   GPUPROF_BPF_QUOTA = 6,       /* batches refused by a quota */
   GPUPROF_BPF_QUOTA_RECORDS = 7,
-  GPUPROF_BPF_FAULT = 8, /* records unreadable */
-  GPUPROF_BPF_BAD_COUNT = 9,
-  GPUPROF_BPF_STACK_FAULT = 10, /* no byte of the stack readable */
-  GPUPROF_BPF_COUNTER_COUNT = 11,
+  GPUPROF_BPF_FAULT = 8,         /* batches whose records were unreadable */
+  GPUPROF_BPF_BAD_COUNT = 9,     /* batches whose count is out of bounds, unknown probes */
+  GPUPROF_BPF_STACK_FAULT = 10,  /* stacks lost: no byte readable */
+  GPUPROF_BPF_STACKS_QUOTA = 11, /* stacks lost: refused by a quota */
+  GPUPROF_BPF_WATCH_FULL = 12,   /* forked children that found no room in the watch map */
+  GPUPROF_BPF_FAULTED_IN = 13,   /* copies that needed pages faulted in (sleepable only) */
+  GPUPROF_BPF_COUNTER_COUNT = 14,
 };
+
+/*
+ * Why records of one stream are missing, counted in BPF where it happened. The sequence numbers say
+ * how many are missing; this says why, also for those after which nothing more arrives.
+ */
+enum gpuprof_bpf_loss {
+  GPUPROF_LOSS_FULL = 0,
+  GPUPROF_LOSS_QUOTA = 1,
+  GPUPROF_LOSS_FAULT = 2,
+  GPUPROF_LOSS_BAD = 3,
+  GPUPROF_LOSS_COUNT = 4,
+};
+
+struct gpuprof_stream_key {
+  uint64_t start_boottime; /* as in the ring header */
+  uint32_t pid;
+  uint32_t probe;
+};
+GPUPROF_ASSERT_SIZE(gpuprof_stream_key, 16);
+
+struct gpuprof_stream_losses {
+  uint64_t records[4]; /* by enum gpuprof_bpf_loss */
+};
+
+/* Entry of the watch map, by process number at the daemon's level. */
+struct gpuprof_watch {
+  uint64_t start_ticks; /* of ProcessId; 0: any */
+};
+
+/* What one process or one user put into the rings in the current second. */
+struct gpuprof_quota {
+  uint64_t second[2]; /* [0] events ring, [1] stacks ring */
+  uint64_t bytes[2];
+};
+
+/* The attach cookie: the file's number above, the probe's index in the low byte. */
+#define GPUPROF_COOKIE_PROBE_BITS 8u

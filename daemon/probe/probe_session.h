@@ -18,8 +18,8 @@
 
 namespace gpuprof::probe {
 
-// Defaults lose nothing at 200k executions/s (22 MB/s) of one process when poll() is called at least
-// every 500 ms. 1M executions/s are 112 MB/s: for that raise the rings and poll every 50 ms.
+// Defaults lose nothing at 200k executions/s (22 MB/s) of one process when poll() is called at
+// least every 500 ms. 1M executions/s are 112 MB/s: for that raise the rings and poll every 50 ms.
 struct ProbeOptions {
   // Forced fallbacks, for tests and for narrowing down a kernel's fault. Each one makes the session
   // behave as on a kernel without the feature.
@@ -68,9 +68,10 @@ struct ProbeCounters {
 };
 
 // Lifetime: create, attach and watch in any order and number, poll until done, flush, destroy.
-// Destruction (or the process's death by any signal) detaches everything: links live in descriptors.
-// Threads: one thread calls everything; the sink is called inside poll(), flush() and forget() only.
-// Failure: create and attach name the missing capability or kernel feature in one line.
+// Destruction (or the process's death by any signal) detaches everything: links live in
+// descriptors. Threads: one thread calls everything; the sink is called inside poll(), flush() and
+// forget() only. Failure: create and attach name the missing capability or kernel feature in one
+// line.
 class ProbeSession {
  public:
   // Loads the programs, probing the kernel's features. Needs CAP_BPF and CAP_PERFMON, and
@@ -80,10 +81,10 @@ class ProbeSession {
   ProbeSession(const ProbeSession&) = delete;
   ProbeSession& operator=(const ProbeSession&) = delete;
 
-  // Attaches to the shim file behind `shim_fd` (verified by the caller, opened for reading, not kept)
-  // and raises its probes' semaphores in every process that maps it. `path` is for messages only.
-  // Returns a cookie; the same file again returns the same cookie. kCorrupt: the file's notes are not
-  // the ABI's.
+  // Attaches to the shim file behind `shim_fd` (verified by the caller, opened for reading; a
+  // duplicate is kept) and raises its probes' semaphores in every process that maps it. `path` is
+  // for messages only. Returns a cookie; the same file again returns the same cookie. kCorrupt: the
+  // file's notes are not the ABI's.
   Result<uint64_t> attach(int shim_fd, std::string path);
   // Undoes attach(). Records already in the rings are still delivered.
   void detach(uint64_t cookie);

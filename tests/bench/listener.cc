@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The bare listener: what any tracer of kernels pays for CUPTI, and nothing else. It is injected
+// like the shim (CUDA_INJECTION64_PATH), enables the same kinds and the same driver callbacks,
+// flushes at the same period, and only counts. Its counts are the truth that the profiler's are
+// compared with, its speed is the floor that the profiler's cost is measured from. It shares no
+// code with the shim.
+//
+//   LISTENER_MODE      trace (default) | hash: an empty cubin-hash callback and no subscriber |
+//                      load: libcupti loaded, nothing registered | none
+//   LISTENER_OUT       file for the counts, one JSON object, written at exit
+//   LISTENER_NAMES     1: count kernels by name too
+//   LISTENER_CUPTI     libcupti to load where the process has none mapped
+//   LISTENER_BUFFER    bytes of an activity buffer (default 262144)
+#include <cuda.h>
+#include <cupti.h>
+#include <cupti_pcsampling.h>
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace {
+
+#define LISTENER_FUNCTIONS(X)       \
+  X(cuptiGetVersion)                \
+  X(cuptiSubscribe)                 \
+  X(cuptiEnableCallback)            \
+  X(cuptiGetCallbackName)           \
+  X(cuptiActivityRegisterCallbacks) \
+  X(cuptiActivityEnable)            \
+  X(cuptiActivityFlushAll)          \
+  X(cuptiActivityGetNextRecord)     \
+  X(cuptiActivityGetNumDroppedRecords)
+
+struct Cupti {
+#define DECLARE(name) decltype(&::name) name = nullptr;
+  LISTENER_FUNCTIONS(DECLARE)
+#undef DECLARE
+  decltype(&::cuptiRegisterComputeCrcCallback) cuptiRegisterComputeCrcCallback = nullptr;
+};
+
+// Kernel records of CUDA 11.0 to 13.x are alike up to here; the struct of the headers may be
+// longer.
+struct KernelPrefix {
+  uint32_t kind;
+  uint8_t unused0[12];
+  uint64_t start;
+  uint64_t end;
+  uint8_t unused1[72];
+  const char* name;
+  uint8_t unused2[32];
+  uint64_t graph_node;
+  uint8_t unused3[4];
+  uint32_t graph_id;
+};
+static_assert(offsetof(KernelPrefix, start) == 16);
+static_assert(offsetof(KernelPrefix, name) == 104);
+static_assert(offsetof(KernelPrefix, graph_node) == 144);
+static_assert(offsetof(KernelPrefix, graph_id) == 156);
+
+struct Counts {
+  std::atomic<uint64_t> kernels{0}, graph_kernels{0}, memcpys{0}, peer_memcpys{0}, memsets{0},
+      other{0};
+  std::atomic<uint64_t> invalid_times{0}, dropped{0}, callbacks{0}, gpu_ns{0};
+};
+
+// Leaked on purpose: CUPTI's worker outlives static destructors.
+struct Listener {
+  Cupti cupti;
+  Counts counts;
+  std::string mode;
+  bool names = false;
+  size_t buffer_bytes = 256 * 1024;
+  std::string out;
+  uint32_t version = 0;
+  std::mutex mutex;  // pool and by_name
+  std::vector<uint8_t*> pool;
+  std::map<std::string, uint64_t> by_name;
+};
+Listener* g;
+
+void CUPTIAPI request_buffer(uint8_t** buffer, size_t* size, size_t* max_records) {
+  *size = g->buffer_bytes;
+  *max_records = 0;
+  {
+    std::lock_guard lock(g->mutex);
+    if (!g->pool.empty()) {
+      *buffer = g->pool.back();
+      g->pool.pop_back();
+      return;
+    }
+  }
+  *buffer = static_cast<uint8_t*>(aligned_alloc(64, g->buffer_bytes));
+}
+
+void count_times(uint64_t start, uint64_t end) {
+  if (start == 0 || end < start) {
+    g->counts.invalid_times.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    g->counts.gpu_ns.fetch_add(end - start, std::memory_order_relaxed);
+  }
+}
+
+void count_kernel(const CUpti_Activity* record) {
+  const auto* kernel = reinterpret_cast<const KernelPrefix*>(record);
+  g->counts.kernels.fetch_add(1, std::memory_order_relaxed);
+  if (kernel->graph_id != 0) g->counts.graph_kernels.fetch_add(1, std::memory_order_relaxed);
+  count_times(kernel->start, kernel->end);
+  if (g->names && kernel->name != nullptr) {
+    std::lock_guard lock(g->mutex);
+    ++g->by_name[kernel->name];
+  }
+}
+
+void count_record(const CUpti_Activity* record) {
+  switch (record->kind) {
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+    case CUPTI_ACTIVITY_KIND_KERNEL:
+      return count_kernel(record);
+    case CUPTI_ACTIVITY_KIND_MEMCPY: {
+      const auto* copy = reinterpret_cast<const CUpti_ActivityMemcpy5*>(record);
+      g->counts.memcpys.fetch_add(1, std::memory_order_relaxed);
+      return count_times(copy->start, copy->end);
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY2: {
+      const auto* copy = reinterpret_cast<const CUpti_ActivityMemcpyPtoP4*>(record);
+      g->counts.peer_memcpys.fetch_add(1, std::memory_order_relaxed);
+      return count_times(copy->start, copy->end);
+    }
+    case CUPTI_ACTIVITY_KIND_MEMSET: {
+      const auto* set = reinterpret_cast<const CUpti_ActivityMemset4*>(record);
+      g->counts.memsets.fetch_add(1, std::memory_order_relaxed);
+      return count_times(set->start, set->end);
+    }
+    default:
+      g->counts.other.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+void CUPTIAPI complete_buffer(CUcontext context, uint32_t stream, uint8_t* buffer, size_t,
+                              size_t valid) {
+  CUpti_Activity* record = nullptr;
+  while (g->cupti.cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS)
+    count_record(record);
+  size_t dropped = 0;
+  if (g->cupti.cuptiActivityGetNumDroppedRecords(context, stream, &dropped) == CUPTI_SUCCESS)
+    g->counts.dropped.fetch_add(dropped, std::memory_order_relaxed);
+  std::lock_guard lock(g->mutex);
+  g->pool.push_back(buffer);
+}
+
+void CUPTIAPI on_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void* data) {
+  if (static_cast<const CUpti_CallbackData*>(data)->callbackSite == CUPTI_API_ENTER)
+    g->counts.callbacks.fetch_add(1, std::memory_order_relaxed);
+}
+
+void CUPTIAPI empty_hash(const void*, size_t, uint64_t* hash) { *hash = 0; }
+
+// The driver calls that put work on the GPU, by name, so that the list fits any CUPTI up to 13.0.
+bool launches_work(const char* name) {
+  for (const char* prefix : {"cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset"})
+    if (strncmp(name, prefix, strlen(prefix)) == 0) return strcmp(name, "cuLaunchHostFunc") != 0;
+  return false;
+}
+
+void* flush_loop(void*) {
+  const timespec period{0, 100'000'000};
+  for (;;) {
+    nanosleep(&period, nullptr);
+    g->cupti.cuptiActivityFlushAll(0);
+  }
+}
+
+bool start_tracing() {
+  CUpti_SubscriberHandle subscriber;
+  if (g->cupti.cuptiSubscribe(&subscriber, on_callback, nullptr) != CUPTI_SUCCESS) return false;
+  for (uint32_t id = 1; id < 2000; ++id) {
+    const char* name = nullptr;
+    if (g->cupti.cuptiGetCallbackName(CUPTI_CB_DOMAIN_DRIVER_API, id, &name) != CUPTI_SUCCESS ||
+        !name)
+      continue;
+    if (launches_work(name))
+      g->cupti.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id);
+  }
+  if (g->cupti.cuptiActivityRegisterCallbacks(request_buffer, complete_buffer) != CUPTI_SUCCESS)
+    return false;
+  for (CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
+                                  CUPTI_ACTIVITY_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMSET})
+    if (g->cupti.cuptiActivityEnable(kind) != CUPTI_SUCCESS) return false;
+  pthread_t thread;
+  return pthread_create(&thread, nullptr, flush_loop, nullptr) == 0;
+}
+
+void write_string(FILE* file, const std::string& text) {
+  fputc('"', file);
+  for (char c : text) {
+    if (c == '"' || c == '\\') fputc('\\', file);
+    fputc(c, file);
+  }
+  fputc('"', file);
+}
+
+void report() {
+  if (g->mode == "trace") g->cupti.cuptiActivityFlushAll(1);
+  FILE* file = g->out.empty() ? nullptr : fopen(g->out.c_str(), "w");
+  if (file == nullptr) return;
+  const Counts& c = g->counts;
+  auto number = [](const std::atomic<uint64_t>& n) {
+    return static_cast<unsigned long long>(n.load());
+  };
+  fprintf(file,
+          "{\"cupti\": %u, \"kernels\": %llu, \"graph_kernels\": %llu, \"memcpys\": %llu, "
+          "\"peer_memcpys\": %llu,"
+          " \"memsets\": %llu, \"other\": %llu, \"invalid_times\": %llu, \"dropped\": %llu, "
+          "\"callbacks\": %llu,"
+          " \"gpu_ns\": %llu, \"names\": {",
+          g->version, number(c.kernels), number(c.graph_kernels), number(c.memcpys),
+          number(c.peer_memcpys), number(c.memsets), number(c.other), number(c.invalid_times),
+          number(c.dropped), number(c.callbacks), number(c.gpu_ns));
+  std::lock_guard lock(g->mutex);
+  const char* separator = "";
+  for (const auto& [name, count] : g->by_name) {
+    fputs(separator, file);
+    write_string(file, name);
+    fprintf(file, ": %llu", static_cast<unsigned long long>(count));
+    separator = ", ";
+  }
+  fputs("}}\n", file);
+  fclose(file);
+}
+
+int find_mapped(dl_phdr_info* info, size_t, void* data) {
+  const char* slash = strrchr(info->dlpi_name, '/');
+  if (slash == nullptr || strncmp(slash + 1, "libcupti.so", 11) != 0) return 0;
+  *static_cast<std::string*>(data) = info->dlpi_name;
+  return 1;
+}
+
+// A mapped libcupti first, as the shim does: two copies in one process would measure something
+// else.
+void* open_cupti() {
+  std::string mapped;
+  dl_iterate_phdr(find_mapped, &mapped);
+  const char* named = getenv("LISTENER_CUPTI");
+  for (const char* path :
+       {mapped.c_str(), named ? named : "", "libcupti.so.13", "libcupti.so.12",
+        "/usr/local/cuda/lib64/libcupti.so", "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so"}) {
+    if (*path == 0) continue;
+    if (void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL)) return handle;
+  }
+  return nullptr;
+}
+
+bool start() {
+  if (g->mode == "none") return true;
+  void* handle = open_cupti();
+  if (handle == nullptr) return false;
+  bool complete = true;
+#define RESOLVE(name)                                                        \
+  g->cupti.name = reinterpret_cast<decltype(&::name)>(dlsym(handle, #name)); \
+  complete = complete && g->cupti.name != nullptr;
+  LISTENER_FUNCTIONS(RESOLVE)
+#undef RESOLVE
+  if (!complete) return false;
+  g->cupti.cuptiGetVersion(&g->version);
+  if (g->mode == "load") return true;
+  if (g->mode == "hash") {
+    const char* name = "cuptiRegisterComputeCrcCallback";
+    g->cupti.cuptiRegisterComputeCrcCallback =
+        reinterpret_cast<decltype(&::cuptiRegisterComputeCrcCallback)>(dlsym(handle, name));
+    return g->cupti.cuptiRegisterComputeCrcCallback != nullptr &&
+           g->cupti.cuptiRegisterComputeCrcCallback(empty_hash) == CUPTI_SUCCESS;
+  }
+  return start_tracing();
+}
+
+}  // namespace
+
+// Called by the driver inside cuInit. A listener that cannot listen must not look like one.
+extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
+  g = new Listener;
+  const char* mode = getenv("LISTENER_MODE");
+  g->mode = mode != nullptr ? mode : "trace";
+  if (const char* out = getenv("LISTENER_OUT")) g->out = out;
+  if (const char* bytes = getenv("LISTENER_BUFFER")) g->buffer_bytes = strtoull(bytes, nullptr, 10);
+  const char* names = getenv("LISTENER_NAMES");
+  g->names = names != nullptr && strcmp(names, "1") == 0;
+  if (!start()) {
+    fprintf(stderr, "listener: mode %s could not be set up\n", g->mode.c_str());
+    _exit(97);
+  }
+  atexit(report);
+  return 1;
+}

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+# Real eBPF on a library that holds the shim's own probe sites.
+enable_language(ASM)
+add_library(probe_site SHARED probe_site.cc ${PROJECT_SOURCE_DIR}/shim/core/usdt_sites.S)
+target_link_libraries(probe_site PRIVATE gpuprof_options gpuprof::proto)
+target_include_directories(probe_site PUBLIC ${PROJECT_SOURCE_DIR})
+gpuprof_test(probe_e2e_test LABELS e2e
+  SOURCES probe_fixture.cc probe_records_test.cc
+  LIBS probe_site gpuprof::probe)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a target's status page and drives its control page, as the daemon does (proto/memfd_layout.h).
+
+For the arm/disarm cycles: hundreds of them in seconds, with no daemon start in between."""
+import fcntl
+import os
+import struct
+import time
+
+STATES = ["invalid", "declined", "idle", "arming", "tracing", "tracing+pc", "disarming", "busy", "inert"]
+CONTROL_OFFSET = 4096
+CONTROL_MAGIC = 0x314C525443555047
+STATUS_MAGIC = 0x31464F5250555047
+ABI_VERSION = 1
+TIER_OFF, TIER_TRACE = 0, 1
+
+
+class NoShim(Exception):
+    pass
+
+
+class Target:
+    """The shim of one process. Not thread safe."""
+
+    def __init__(self, pid):
+        self.pid = pid
+        self.fd = os.open(f"/proc/{pid}/fd/{self._find(pid)}", os.O_RDWR | os.O_CLOEXEC)
+        self.lease_serial = time.monotonic_ns()
+
+    @staticmethod
+    def _find(pid):
+        directory = f"/proc/{pid}/fd"
+        try:
+            for number in os.listdir(directory):
+                if os.readlink(f"{directory}/{number}").startswith("/memfd:gpu-profiled"):
+                    return number
+        except FileNotFoundError:
+            pass
+        raise NoShim(f"process {pid} has no memfd of the shim")
+
+    @classmethod
+    def wait_for(cls, pid, timeout=30.0):
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                return cls(pid)
+            except NoShim:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def status(self):
+        page = os.pread(self.fd, 4096, 0)
+        magic, = struct.unpack_from("<Q", page, 0)
+        if magic != STATUS_MAGIC:
+            raise NoShim("the status page has another magic")
+        state, = struct.unpack_from("<I", page, 20)
+        reason, epoch = struct.unpack_from("<II", page, 32)
+        cupti, driver, _, tier, arms, disarms = struct.unpack_from("<IIIIII", page, 48)
+        text = page[1608:1608 + 1024].split(b"\0")[0].decode(errors="replace")
+        path = page[584:584 + 512].split(b"\0")[0].decode(errors="replace")
+        return {"state": STATES[state] if state < len(STATES) else str(state), "reason": reason, "epoch": epoch,
+                "cupti": cupti, "driver": driver, "tier": tier, "arms": arms, "disarms": disarms, "text": text,
+                "cupti_path": path}
+
+    def lock(self):
+        """The controller's OFD lock; released with the descriptor."""
+        fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK,
+                    struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, CONTROL_OFFSET, 4096, 0))
+
+    def request(self, tier, lease_ms=10_000):
+        seq, = struct.unpack("<I", os.pread(self.fd, 4, CONTROL_OFFSET + 12))
+        seq |= 1
+        self.lease_serial += 1
+        self._write_seq(seq)
+        body = struct.pack("<IIIIQQII", tier, 0, 0, 0, 0, self.lease_serial, lease_ms, os.getpid())
+        os.pwrite(self.fd, body, CONTROL_OFFSET + 16)
+        os.pwrite(self.fd, b"hardware-check".ljust(64, b"\0"), CONTROL_OFFSET + 64)
+        self._write_seq(seq + 1)
+
+    def _write_seq(self, seq):
+        os.pwrite(self.fd, struct.pack("<QII", CONTROL_MAGIC, ABI_VERSION, seq & 0xFFFFFFFF), CONTROL_OFFSET)
+
+    def wait_state(self, wanted, timeout=10.0):
+        """The status once its state is one of `wanted`; TimeoutError with the last state otherwise."""
+        deadline = time.monotonic() + timeout
+        while True:
+            status = self.status()
+            if status["state"] in wanted:
+                return status
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"state {status['state']} ({status['text']}) instead of {' or '.join(wanted)}")
+            time.sleep(0.002)
+
+    def cycles(self, count, armed_seconds=0.015, timeout=10.0, deadline=None):
+        """Arms and disarms `count` times; how many were done by the deadline (time.monotonic())."""
+        self.lock()
+        for done in range(count):
+            if deadline is not None and time.monotonic() > deadline:
+                return done
+            self.request(TIER_TRACE)
+            self.wait_state(("tracing",), timeout)
+            time.sleep(armed_seconds)
+            self.request(TIER_OFF)
+            self.wait_state(("idle",), timeout)
+        return count
