@@ -3,9 +3,15 @@
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 
+# A static gpu-profiled runs where none of this is installed: archives only, and what they need in turn.
+if(GPU_PROFILED_STATIC)
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
+  set(PKG_CONFIG_ARGN --static)
+  set(Protobuf_USE_STATIC_LIBS ON)
+endif()
+
 # Names the Debian package in the error: a user who builds must not have to guess it.
 function(gpuprof_pkg target module package)
-  set(options_static "")
   pkg_check_modules(${target} QUIET IMPORTED_TARGET ${module})
   if(NOT ${target}_FOUND)
     message(FATAL_ERROR "${module} not found: install ${package} (scripts/check installs everything)")
@@ -17,6 +23,13 @@ if(GPU_PROFILED_DAEMON)
   gpuprof_pkg(LIBELF libelf "libelf-dev")
   gpuprof_pkg(LIBDW libdw>=0.186 "libdw-dev")
   gpuprof_pkg(ZSTD libzstd "libzstd-dev")
+  if(GPU_PROFILED_STATIC)
+    # libelf.a reads zstd sections, which elfutils 0.192's libelf.pc does not say.
+    # An object, not an archive: imported archives cannot be made to come before another one.
+    add_library(gpuprof_elfutils_search_tree OBJECT ${CMAKE_CURRENT_LIST_DIR}/static/elfutils_search_tree.c)
+    target_link_libraries(PkgConfig::LIBELF INTERFACE PkgConfig::ZSTD $<TARGET_OBJECTS:gpuprof_elfutils_search_tree>)
+    target_link_libraries(PkgConfig::LIBDW INTERFACE PkgConfig::LIBELF)
+  endif()
   gpuprof_pkg(ZLIB zlib "zlib1g-dev")
   gpuprof_pkg(XXHASH libxxhash "libxxhash-dev")
   gpuprof_pkg(LIBCAP libcap "libcap-dev")
