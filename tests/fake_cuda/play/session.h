@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session: what a process does on the fake driver, as text. README.md documents the format.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fakecuda {
+
+enum class Verb {
+  kLaunch, kMemcpy, kMemset, kGraph, kCapture, kCaptureBegin, kCaptureEnd, kSleep, kLoop, kEnd, kRate, kPath, kSet,
+  kLoad, kUnload, kFork, kExit, kExitNow, kKill, kCancel, kDrain, kStep,
+};
+
+struct Op {
+  Verb verb{};
+  std::string name;      // kernel, graph, module, copy direction, key of `set`
+  std::string value;     // of `set`
+  uint64_t number = 0;   // count, bytes, ms, status, call path index
+  uint64_t count = 1;
+  size_t jump = 0;       // kLoop: one past its kEnd; kEnd: its kLoop
+  int line = 0;
+};
+
+/// Fixed, or uniform between low and high (a generator of its own, seeded: the same every run).
+struct Duration {
+  uint64_t low_ns = 5000;
+  uint64_t high_ns = 5000;
+};
+
+struct KernelSpec {
+  std::string function;  // what cuModuleGetFunction is asked for
+  std::string module = "default";
+  Duration duration;
+};
+
+struct GraphSpec {
+  std::vector<std::string> nodes;  // kernel names of the session
+};
+
+struct ThreadSpec {
+  std::string name;
+  bool on_main = false;
+  std::vector<Op> ops;
+};
+
+struct Session {
+  std::vector<std::pair<std::string, std::string>> settings;  // before cuInit
+  std::map<std::string, std::string> modules;                 // name -> file, or "" for synthetic bytes
+  std::map<std::string, uint64_t> module_bytes;
+  std::map<std::string, KernelSpec> kernels;
+  std::map<std::string, GraphSpec> graphs;
+  std::vector<ThreadSpec> threads;
+  std::vector<std::vector<char>> paths;  // letters a..p, root to leaf
+  uint64_t seed = 1;
+};
+
+/// Reads a session file. Ends the process with status 2 and the line's number on a mistake.
+Session read_session(const char* path);
+
+}  // namespace fakecuda
