@@ -61,6 +61,7 @@ void ProcessBudget::configure(const SamplerRates& rates, uint64_t now_ns) {
   window_start_ns_.store(now_ns, std::memory_order_relaxed);
   halve_at_.store(2 * window_budget(process_rate_.load(std::memory_order_relaxed)),
                   std::memory_order_relaxed);
+  halve_bytes_at_.store(1, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
 }
 
@@ -99,12 +100,22 @@ void ProcessBudget::roll_window(uint64_t now_ns) {
   if (bytes_scale > scale) scale = bytes_scale;
   scale_q32_.store(clamp(scale, kWeightOne, kScaleMax), std::memory_order_relaxed);
   halve_at_.store(2 * window_budget(rate), std::memory_order_relaxed);
+  halve_bytes_at_.store(1, std::memory_order_relaxed);
 }
 
 bool ProcessBudget::charge_bytes(uint64_t bytes, uint64_t now_ns) {
   roll_window(now_ns);
+  const uint64_t budget = process_bytes_.load(std::memory_order_relaxed) / kWindowsPerSecond;
   const uint64_t spent = window_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  return spent <= 2 * (process_bytes_.load(std::memory_order_relaxed) / kWindowsPerSecond);
+  // Refusing what is drawn already favours the early launches of a window, so p is lowered three
+  // times before it comes to that.
+  uint64_t quarters = halve_bytes_at_.load(std::memory_order_relaxed);
+  const uint64_t scale = scale_q32_.load(std::memory_order_relaxed);
+  if (spent >= budget + quarters * (budget / 4) && scale < kScaleMax &&
+      halve_bytes_at_.compare_exchange_strong(quarters, quarters + 1, std::memory_order_relaxed)) {
+    scale_q32_.store(2 * scale, std::memory_order_relaxed);
+  }
+  return spent <= 2 * budget;
 }
 
 // --- ThreadSampler ------------------------------------------------------------------------------

@@ -66,6 +66,7 @@ class ProcessBudget {
   std::atomic<uint64_t> window_drawn_{0};
   std::atomic<uint64_t> window_bytes_{0};
   std::atomic<uint64_t> halve_at_{2 * kDefaultProcessRate / 10};
+  std::atomic<uint64_t> halve_bytes_at_{1};  // quarters of the window's bytes beyond all of them
 };
 
 // One thread's state: plain data, valid when zeroed, nothing to destroy.
