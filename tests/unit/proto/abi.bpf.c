@@ -3,5 +3,5 @@
 #include "tests/unit/proto/abi_table.h"
 
 __attribute__((section("abi"), used)) const struct abi_row abi_table_bpf[] = {
-#include "tests/unit/proto/abi_fields.inc"
+#include "abi_fields.inc"
 };

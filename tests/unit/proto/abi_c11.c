@@ -2,6 +2,6 @@
 #include "tests/unit/proto/abi_table.h"
 
 const struct abi_row kAbiTableC11[] = {
-#include "tests/unit/proto/abi_fields.inc"
+#include "abi_fields.inc"
 };
 const uint32_t kAbiTableC11Rows = sizeof kAbiTableC11 / sizeof kAbiTableC11[0];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
  * The ABI headers' sizes and offsets as this language and this target see them: one row for every
- * entry of abi_fields.inc. The same text is compiled as C11, as C++20 and for BPF, and the three
- * tables are compared.
+ * line of abi_fields.inc (made by abi_fields.py). The same text is compiled as C11, as C++20 and
+ * for BPF, and the three tables are compared.
  */
 #pragma once
 

@@ -17,7 +17,7 @@ extern const uint32_t kAbiTableC11Rows;
 namespace {
 
 const abi_row kAbiTableCxx20[] = {
-#include "tests/unit/proto/abi_fields.inc"
+#include "abi_fields.inc"
 };
 
 #undef S
@@ -25,7 +25,7 @@ const abi_row kAbiTableCxx20[] = {
 #define S(type) #type,
 #define M(type, member) #type "." #member,
 const char* const kNames[] = {
-#include "tests/unit/proto/abi_fields.inc"
+#include "abi_fields.inc"
 };
 
 void expect_equal(const abi_row* other, size_t rows) {
@@ -50,7 +50,7 @@ TEST(ProtoAbi, BpfAndCxx20Agree) {
 }
 #endif
 
-// No hidden padding, and no member that abi_fields.inc forgot: each struct is filled from end to
+// No hidden padding: the members of each struct fill it from end to end.
 // end.
 TEST(ProtoAbi, MembersFillTheirStructs) {
   uint32_t expected_offset = 0;
