@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kMaxExprOps = 128;
 
+constexpr unsigned kRax = 0, kRbx = 3;
+
 struct FreeFrame {
   void operator()(Dwarf_Frame* frame) const { std::free(frame); }
 };
@@ -154,8 +156,14 @@ bool CfiTable::compile_register(Dwarf_Frame* frame, unsigned reg, FrameRule& rul
   size_t count = 0;
   if (dwarf_frame_register(frame, static_cast<int>(reg), memory, &ops, &count) != 0) return false;
   if (count == 0) {
-    // ops == nullptr says "same value", ops == memory says "undefined" (libdw.h).
-    if (ops == nullptr) {
+    // ops == nullptr says "same value", ops == memory says "undefined" (libdw.h). For a register
+    // without a rule that is libdw's idea of the ABI, and its table for x86-64 names rax where rbx
+    // is meant (elfutils 0.192, backends/x86_64_cfi.c): _dl_runtime_resolve, whose CFA is rbx-based,
+    // could not be unwound from a callee that leaves rbx alone.
+    const bool is_same = machine_ == Machine::kX86_64 && (reg == kRax || reg == kRbx)
+                             ? reg == kRbx
+                             : ops == nullptr;
+    if (is_same) {
       rule.same_mask |= uint64_t{1} << reg;
     } else if (reg == rule.ra_reg) {
       rule.ra_undefined = true;

@@ -109,6 +109,8 @@ class Unwinder::Impl {
       const auto v = apply(table, r, *cfa);
       if (v) {
         next.set(r.reg, *v);
+      } else if (is_popped(r, *cfa) && regs_.has(r.reg)) {
+        next.set(r.reg, regs_.value[r.reg]);
       } else {
         next.valid &= ~(uint64_t{1} << r.reg);
         if (r.reg == rule.ra_reg) ra_failure = missing_;
@@ -117,6 +119,13 @@ class Unwinder::Impl {
     if (!next.has(rule.ra_reg)) return ra_failure;
     next.set(abi_.pc, strip(kHost, next.value[rule.ra_reg]));
     return advance(next, rule.is_signal_frame);
+  }
+
+  // In an epilogue GCC's CFI still names the slot that was just popped: it lies below the stack
+  // pointer, outside the copy, and the register has its value back.
+  [[nodiscard]] bool is_popped(const RegisterRule& r, uint64_t cfa) const {
+    return r.kind == RuleKind::kOffset && exact_ &&
+           cfa + static_cast<uint64_t>(int64_t{r.value}) < regs_.value[abi_.sp];
   }
 
   std::optional<uint64_t> canonical_frame_address(const CfiTable& table, const FrameRule& rule) {

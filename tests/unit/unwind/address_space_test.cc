@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/unwind/address_space.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "daemon/unwind/elf_file.h"
+#include "daemon/unwind/file_cache.h"
+#include "daemon/unwind/jit_step.h"
+#include "daemon/unwind/maps_line.h"
+
+namespace gpuprof::unwind {
+namespace {
+
+TEST(MapsLine, FileMapping) {
+  const auto line = parse_maps_line(
+      "7f0123456000-7f0123458000 r-xp 00026000 fe:01 1234                       /usr/lib/lib a.so");
+  ASSERT_TRUE(line.has_value());
+  EXPECT_EQ(line->start, 0x7f0123456000u);
+  EXPECT_EQ(line->end, 0x7f0123458000u);
+  EXPECT_EQ(line->file_offset, 0x26000u);
+  EXPECT_EQ(line->dev, makedev(0xfe, 1));
+  EXPECT_EQ(line->inode, 1234u);
+  EXPECT_TRUE(line->executable);
+  EXPECT_FALSE(line->deleted);
+  EXPECT_EQ(line->path, "/usr/lib/lib a.so");
+}
+
+TEST(MapsLine, DeletedEscapedAndAnonymous) {
+  const auto deleted = parse_maps_line("1000-2000 r-xp 0 8:1 5 /tmp/a\\012b.so (deleted)");
+  ASSERT_TRUE(deleted.has_value());
+  EXPECT_TRUE(deleted->deleted);
+  EXPECT_EQ(deleted->path, "/tmp/a\nb.so");
+  EXPECT_EQ(printable(deleted->path), "/tmp/a?b.so");
+  const auto anonymous = parse_maps_line("1000-2000 rw-p 00000000 00:00 0 ");
+  ASSERT_TRUE(anonymous.has_value());
+  EXPECT_FALSE(anonymous->executable);
+  EXPECT_EQ(anonymous->path, "");
+}
+
+TEST(MapsLine, MalformedLinesAreNothing) {
+  for (const char* bad : {"", "1000", "1000-", "2000-1000 r-xp 0 8:1 5", "1000-2000 r-x", "x-y r-xp 0 0:0 0",
+                          "1000-2000 r-xp 0 8 5", "1000-2000 r-xp"}) {
+    EXPECT_FALSE(parse_maps_line(bad).has_value()) << bad;
+  }
+}
+
+TEST(Printable, OnlyUtf8WithoutControlBytes) {
+  EXPECT_EQ(printable("a\tb\x7f" "c"), "a?b?c");
+  EXPECT_EQ(printable("gr\xc3\xbc\xc3\x9f"), "gr\xc3\xbc\xc3\x9f");
+  EXPECT_EQ(printable("\xff\xc3(\xed\xa0\x80\xc0\x80"), std::string(2, '?') + "(" + std::string(5, '?'));
+  EXPECT_EQ(printable("cut \xe2\x82"), "cut ??");
+}
+
+TEST(JitStep, EpiloguesThatReturn) {
+  const uint8_t plain[] = {0x48, 0x83, 0xc4, 0x08, 0xc3};
+  JitStep step = decode_epilogue(plain);
+#if defined(__x86_64__)
+  ASSERT_TRUE(step.known);
+  EXPECT_EQ(step.return_offset, 8u);
+  const uint8_t pops[] = {0x48, 0x81, 0xc4, 0x00, 0x01, 0x00, 0x00, 0x5b, 0x41, 0x5c, 0x5d, 0xc3};
+  step = decode_epilogue(pops);  // add $256,%rsp; pop %rbx; pop %r12; pop %rbp; ret
+  ASSERT_TRUE(step.known);
+  ASSERT_EQ(step.pop_count, 3);
+  EXPECT_EQ(step.pops[0].reg, 3);
+  EXPECT_EQ(step.pops[0].offset, 256u);
+  EXPECT_EQ(step.pops[1].reg, 12);
+  EXPECT_EQ(step.pops[2].reg, 6);
+  EXPECT_EQ(step.return_offset, 280u);
+#endif
+}
+
+TEST(JitStep, AnythingElseIsUnknown) {
+  const uint8_t call[] = {0xff, 0xd0, 0xc3};
+  const uint8_t shrink[] = {0x48, 0x83, 0xc4, 0xf8, 0xc3};
+  const uint8_t cut[] = {0x48, 0x83, 0xc4, 0x08};
+  const uint8_t pop_sp[] = {0x5c, 0xc3};
+  EXPECT_FALSE(decode_epilogue(call).known);
+  EXPECT_FALSE(decode_epilogue(shrink).known);
+  EXPECT_FALSE(decode_epilogue(cut).known);
+  EXPECT_FALSE(decode_epilogue(pop_sp).known);
+  EXPECT_FALSE(decode_epilogue({}).known);
+}
+
+TEST(AddressSpace, NoSuchProcessOrAnotherOne) {
+  FileCache files;
+  EXPECT_EQ(AddressSpace::open({0x7ffffff0, 0}, files).error().code, Code::kNotFound);
+  const auto self = static_cast<uint32_t>(getpid());
+  EXPECT_EQ(AddressSpace::open({self, 12345}, files).error().code, Code::kNotFound);
+  const auto space = AddressSpace::open({self, 0}, files);
+  ASSERT_TRUE(space.has_value());
+  EXPECT_NE((*space)->process().start_ticks, 0u);
+  EXPECT_TRUE(AddressSpace::open((*space)->process(), files).has_value());
+  EXPECT_EQ((*space)->uid(), geteuid());
+}
+
+TEST(AddressSpace, ForkedChildrenShareFiles) {
+  FileCache files;
+  auto mine = AddressSpace::open({static_cast<uint32_t>(getpid()), 0}, files);
+  ASSERT_TRUE(mine.has_value());
+  const size_t before = files.size();
+  const pid_t child = fork();
+  if (child == 0) {
+    for (;;) pause();
+  }
+  auto theirs = AddressSpace::open({static_cast<uint32_t>(child), 0}, files);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  ASSERT_TRUE(theirs.has_value());
+  EXPECT_EQ(files.size(), before);
+  const auto here = reinterpret_cast<uint64_t>(&parse_maps_line);
+  ASSERT_NE((*mine)->find(here), nullptr);
+  ASSERT_NE((*theirs)->find(here), nullptr);  // although it is gone
+  EXPECT_EQ((*mine)->find(here)->file, (*theirs)->find(here)->file);
+  EXPECT_FALSE((*theirs)->refresh());
+  EXPECT_NE((*theirs)->find(here), nullptr);
+  EXPECT_EQ((*theirs)->find(0x1000), nullptr);
+}
+
+// Unknown pcs make the maps be read again, but not without end.
+TEST(AddressSpace, UnknownPcsCostABoundedTime) {
+  FileCache files;
+  auto space = AddressSpace::open({static_cast<uint32_t>(getpid()), 0}, files);
+  ASSERT_TRUE(space.has_value());
+  const uint64_t before = (*space)->generation();
+  for (uint64_t i = 0; i < 100'000; ++i) (void)(*space)->find(0x10000 + i * 4096);
+  const uint64_t refreshes = (*space)->generation() - before;
+  EXPECT_GT(refreshes, 0u);
+  EXPECT_LT(refreshes, 20'000u);
+}
+
+TEST(AddressSpace, OpensInTheTargetsRootRegularFilesOnly) {
+  FileCache files;
+  auto space = AddressSpace::open({static_cast<uint32_t>(getpid()), 0}, files);
+  ASSERT_TRUE(space.has_value());
+  const auto dir = std::filesystem::temp_directory_path() / ("space_test." + std::to_string(getpid()));
+  std::filesystem::create_directory(dir);
+  std::ofstream(dir / "file") << "x";
+  ASSERT_EQ(mkfifo((dir / "fifo").c_str(), 0600), 0);
+  std::filesystem::create_symlink("/proc/self/maps", dir / "magic");
+  EXPECT_TRUE((*space)->open_in_root(dir / "file").has_value());
+  EXPECT_FALSE((*space)->open_in_root(dir / "fifo").has_value());  // and does not hang
+  EXPECT_FALSE((*space)->open_in_root("/dev/null").has_value());
+  EXPECT_FALSE((*space)->open_in_root(dir / "absent").has_value());
+  EXPECT_FALSE((*space)->open_in_root(dir).has_value());
+  std::filesystem::remove_all(dir);
+}
+
+}  // namespace
+}  // namespace gpuprof::unwind
