@@ -75,16 +75,9 @@ class Conversion {
   shim::ExecBatch batch_;
 };
 
-/// Records in a buffer whose contents go nowhere.
-uint64_t count_records(CompletedBuffer& buffer, BufferPool::Origin origin) noexcept {
-  if (origin == BufferPool::Origin::kSharedScratch) {
-    // Several writers at once: not to be walked. 208 bytes is the smallest kernel record.
-    return buffer.valid_bytes() / 208;
-  }
-  uint64_t count = 0;
-  while (buffer.next() != nullptr) ++count;
-  return count;
-}
+/// Records in the shared scratch buffer: several writers at once, so it cannot be walked. 208 bytes is
+/// the kernel record of 12.x, and no later version gets a scratch buffer.
+constexpr size_t kScratchRecordBytes = 208;
 
 void convert_records(CompletedBuffer& buffer) noexcept {
   shim::clock_converter().sample();
@@ -112,8 +105,8 @@ void on_buffer_completed(CUcontext context, uint32_t stream, uint8_t* data, size
   if (shim::owned()) {
     const CallbackScope scope;
     CompletedBuffer buffer(context, stream, data, valid_bytes);
-    if (origin != BufferPool::Origin::kPool) {
-      shim::count_drop(GPUPROF_DROP_NO_BUFFER, count_records(buffer, origin));
+    if (origin == BufferPool::Origin::kSharedScratch) {
+      shim::count_drop(GPUPROF_DROP_NO_BUFFER, valid_bytes / kScratchRecordBytes);
     } else if (shim::enabled(GPUPROF_PROBE_EXEC)) {
       convert_records(buffer);
     }

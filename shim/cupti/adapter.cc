@@ -122,13 +122,14 @@ bool register_modules() noexcept {
   return true;
 }
 
-/// Arms if the environment or an attached `autoarm` asks for it. True if tracing.
-bool arm_if_asked() noexcept {
+/// What asks for the subscriber now: eager mode, the environment, an attached `autoarm`. False if it
+/// was refused; it is tried again while somebody wants it.
+bool take_subscriber_if_asked() noexcept {
   uint32_t tier = shim::knobs().arm_tier;
   if (tier == GPUPROF_TIER_OFF && shim::semaphore(GPUPROF_PROBE_AUTOARM) > 0) {
     tier = GPUPROF_TIER_TRACE;
   }
-  if (tier == GPUPROF_TIER_OFF) return false;
+  if (tier == GPUPROF_TIER_OFF) return !arming().eager() || arming().subscribe_at_init();
   grant_at_init(static_cast<gpuprof_tier>(tier));
   return arming().arm_at_init();
 }
@@ -156,8 +157,7 @@ bool start() noexcept {
   }
   register_modules();
   shim::set_state(GPUPROF_STATE_IDLE, GPUPROF_REASON_NONE, nullptr);
-  if (arming().eager()) (void)arming().subscribe_at_init();
-  (void)arm_if_asked();
+  if (!take_subscriber_if_asked()) shim::complain("%s", arming().failure());
   atexit(on_exit);
   release_service();
   return true;

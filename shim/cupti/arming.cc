@@ -248,8 +248,12 @@ bool Arming::arm_at_init() noexcept {
 // --- service thread ------------------------------------------------------------------------------
 
 void Arming::round(const shim::Demand& demand, uint64_t now_ns) noexcept {
-  const bool wanted = demand.tier != GPUPROF_TIER_OFF;
+  step(demand, now_ns);
   shim::set_buffers_outstanding(buffers_.outstanding());
+}
+
+void Arming::step(const shim::Demand& demand, uint64_t now_ns) noexcept {
+  const bool wanted = demand.tier != GPUPROF_TIER_OFF;
   switch (phase()) {
     case Phase::kIdle:
       if (wanted && now_ns >= retry_at_ns_) begin_arming(now_ns);
@@ -351,6 +355,7 @@ void Arming::drain(bool wanted, uint64_t now_ns) noexcept {
       enable_failed_ = false;
       fail(guard, now_ns, "cuptiActivityEnable", enable_result_);
     } else {
+      shim::set_buffers_outstanding(0);
       to_idle(guard, off_reason_, text_of(off_reason_));
     }
     return;
@@ -402,21 +407,20 @@ void Arming::fail(const Guard& guard, uint64_t now_ns, const char* what,
                   CUptiResult result) noexcept {
   back_off(now_ns);
   const auto seconds = static_cast<unsigned>(back_off_ns_ / 1'000'000'000);
-  char text[256];
   if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
-    snprintf(text, sizeof text,
+    snprintf(failure_, sizeof failure_,
              "another CUPTI client (torch.profiler, Nsight, ...) holds the subscriber; next try in "
              "%u s", seconds);
-    shim::set_state(GPUPROF_STATE_BUSY, GPUPROF_REASON_OTHER_CLIENT, text);
+    shim::set_state(GPUPROF_STATE_BUSY, GPUPROF_REASON_OTHER_CLIENT, failure_);
     return;
   }
-  snprintf(text, sizeof text, "%s answered %d (%s); next try in %u s", what, result,
+  snprintf(failure_, sizeof failure_, "%s answered %d (%s); next try in %u s", what, result,
            guard.describe(result), seconds);
   if (!subscribed_) {
-    shim::set_state(GPUPROF_STATE_IDLE, GPUPROF_REASON_SUBSCRIBE_FAILED, text);
+    shim::set_state(GPUPROF_STATE_IDLE, GPUPROF_REASON_SUBSCRIBE_FAILED, failure_);
     return;
   }
-  to_idle(guard, GPUPROF_REASON_ENABLE_FAILED, text);
+  to_idle(guard, GPUPROF_REASON_ENABLE_FAILED, failure_);
 }
 
 void Arming::final_flush() noexcept {

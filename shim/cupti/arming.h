@@ -66,6 +66,8 @@ class Arming {
   bool subscribe_at_init() noexcept;
   /// Everything up to kTracing on the calling thread, before any launch. False likewise.
   bool arm_at_init() noexcept;
+  /// Why the last step failed, as on the status page.
+  [[nodiscard]] const char* failure() const noexcept { return failure_; }
 
   // Service thread.
   /// One step towards what is wanted.
@@ -84,6 +86,7 @@ class Arming {
   void go_inert(gpuprof_reason reason, const char* text) noexcept;
 
  private:
+  void step(const shim::Demand& demand, uint64_t now_ns) noexcept;
   bool subscribe(const Guard& guard, uint64_t now_ns) noexcept;
   bool prepare(const Guard& guard, uint64_t now_ns) noexcept;
   bool enable_launch_ids(const Guard& guard) noexcept;
@@ -136,6 +139,7 @@ class Arming {
   uint64_t last_flush_ns_ = 0;
   uint64_t retry_at_ns_ = 0;
   uint64_t back_off_ns_ = 0;
+  char failure_[256] = {};
   bool said_outstanding_ = false;
 
   BufferPool buffers_;

@@ -15,15 +15,16 @@ namespace gpuprof::cupti {
 /// take() runs on the application's thread inside CUPTI and give_back() on whichever thread
 /// completes a buffer, so both are lock-free: a stack of free slots, newest first, which keeps the
 /// touched memory small. When it is empty and CUPTI is too old to be told so (before 12.9 it crashes
-/// on a null buffer), small scratch buffers serve whose records are only counted as lost.
+/// on a null buffer), smaller scratch buffers serve, and when those are gone too one last buffer
+/// that everybody shares, whose records are only counted as lost.
 class BufferPool {
  public:
   /// 256 KiB is about 1,200 kernel records. CUPTI returns full buffers at once and the rest at the
   /// flush every 100 ms, so 40 of them carry well over 500k kernels a second.
   static constexpr size_t kBufferBytes = 256 * 1024;
   static constexpr uint32_t kBuffers = 40;
-  static constexpr size_t kScratchBytes = 16 * 1024;
-  static constexpr uint32_t kScratchBuffers = 16;
+  static constexpr size_t kScratchBytes = 64 * 1024;
+  static constexpr uint32_t kScratchBuffers = 129;  // 8 MiB and the shared one
 
   enum class Origin : uint8_t { kPool, kScratch, kSharedScratch, kForeign };
   struct Buffer {

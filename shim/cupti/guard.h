@@ -74,9 +74,6 @@ class CompletedBuffer {
   /// Records that CUPTI dropped for want of buffers since the last such question.
   uint64_t dropped() const noexcept;
 
-  [[nodiscard]] uint8_t* data() const noexcept { return data_; }
-  [[nodiscard]] size_t valid_bytes() const noexcept { return valid_bytes_; }
-
  private:
   friend void on_buffer_completed(CUcontext, uint32_t, uint8_t*, size_t, size_t) noexcept;
   CompletedBuffer(CUcontext context, uint32_t stream, uint8_t* data, size_t valid_bytes) noexcept

@@ -34,8 +34,10 @@ class LaunchRule {
   /// A runtime call is at its EXIT, having succeeded. True if this callback is the launch's first, so
   /// that it must be counted; false if its driver callback was.
   bool observe_runtime(uint32_t correlation, uint32_t last) noexcept {
+    // Until the service thread has switched the runtime ids off; `last` is not kept any more.
+    if (verdict() == Verdict::kDriverOnly) return false;
     const bool nested = last == correlation;
-    if (verdict() != Verdict::kChecking) return !nested;
+    if (verdict() == Verdict::kBothDomains) return !nested;
     if (!nested) {
       verdict_.store(Verdict::kBothDomains, std::memory_order_relaxed);
     } else if (agreed_.fetch_add(1, std::memory_order_relaxed) + 1 == kAgreed) {

@@ -1,32 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole shim on the fake driver: what it emits, and the states it goes through.
+// The states of the whole shim on the fake driver. Every test also fails on a call that the fake's
+// rules forbid: it ends the target with status 99.
 #include <cuda.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <set>
+#include <thread>
 
-#include "tests/fake_cuda/fake_cuda.h"
+#include "tests/unit/shim/driver_calls.h"
 #include "tests/unit/shim/probe_tap.h"
 #include "tests/unit/shim/target_process.h"
 
 namespace gpuprof::testing {
 namespace {
 
-CUfunction load_function(const char* name) {
-  CUmodule module = nullptr;
-  EXPECT_EQ(cuModuleLoadData(&module, "ptx"), CUDA_SUCCESS);
-  CUfunction function = nullptr;
-  EXPECT_EQ(cuModuleGetFunction(&function, module, name), CUDA_SUCCESS);
-  return function;
-}
-
-void launch(CUfunction function, uint64_t duration_ns = 1000, CUstream stream = nullptr) {
-  void* params[] = {&duration_ns};
-  EXPECT_EQ(cuLaunchKernel(function, 1, 2, 3, 32, 1, 1, 64, stream, params, nullptr), CUDA_SUCCESS);
-}
-
 const Environment kArmed = {{"GPU_PROFILED_ARM", "trace"}, {"GPU_PROFILED_STACK_RATE", "all"}};
+
+/// Every execution that CUPTI owed a record for has come out.
+bool all_received() {
+  return ProbeTap::execs().size() == totals().queued.load();
+}
 
 TEST(CuptiArming, ArmedAtInitEmitsEveryLaunchAndExecution) {
   EXPECT_CLEAN(run_target(kArmed, [] {
@@ -36,7 +31,7 @@ TEST(CuptiArming, ArmedAtInitEmitsEveryLaunchAndExecution) {
     EXPECT_EQ(shim.status().state, GPUPROF_STATE_TRACING) << shim.reason_text();
     ASSERT_EQ(ProbeTap::records<gpuprof_process_v1>(GPUPROF_PROBE_PROCESS).size(), 1u);
     CUfunction function = load_function("a_kernel");
-    for (int i = 0; i < 1000; ++i) launch(function, 100 + i);
+    for (uint64_t i = 0; i < 1000; ++i) launch(function, 100 + i);
     fake_cuda_drain();
     EXPECT_TRUE(shim.wait_until([] { return ProbeTap::execs().size() >= 1000; }));
     const auto launches = ProbeTap::launches();
@@ -61,6 +56,313 @@ TEST(CuptiArming, ArmedAtInitEmitsEveryLaunchAndExecution) {
       gpu_ns += record.end_ns - record.start_ns;
     }
     EXPECT_EQ(gpu_ns, 1000u * 100 + 999u * 500);
+  }));
+}
+
+TEST(CuptiArming, IdleHoldsNoSubscriberAndEmitsNothing) {
+  EXPECT_CLEAN(run_target({}, [] {
+    start_driver();
+    const ShimView shim;
+    EXPECT_EQ(shim.status().state, GPUPROF_STATE_IDLE);
+    CUfunction function = load_function("k");
+    for (int i = 0; i < 100; ++i) launch(function);
+    usleep(600'000);
+    EXPECT_EQ(totals().subscribes.load(), 0u);
+    EXPECT_EQ(totals().callbacks.load(), 0u);
+    EXPECT_TRUE(ProbeTap::launches().empty());
+    EXPECT_TRUE(ProbeTap::execs().empty());
+  }));
+}
+
+TEST(CuptiArming, IdleWakesAtMostFiveTimesASecond) {
+  EXPECT_CLEAN(run_target({}, [] {
+    start_driver();
+    const auto switches = [] {
+      long sum = -1;
+      char path[64], line[256];
+      for (int tid = gettid(); tid < gettid() + 64; ++tid) {
+        snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
+        FILE* file = fopen(path, "re");
+        if (file == nullptr) continue;
+        bool ours = false;
+        while (fgets(line, sizeof line, file) != nullptr) {
+          if (strcmp(line, "Name:\tgpu-profiled\n") == 0) ours = true;
+          if (ours) sscanf(line, "voluntary_ctxt_switches: %ld", &sum);
+        }
+        fclose(file);
+      }
+      return sum;
+    };
+    usleep(300'000);
+    const long before = switches();
+    ASSERT_GE(before, 0) << "the service thread was not found";
+    usleep(2'000'000);
+    EXPECT_LE(switches() - before, 10);
+    EXPECT_GE(switches() - before, 5);  // and an arm is seen within 300 ms
+  }));
+}
+
+TEST(CuptiArming, ArmsLateInALaunchAndDisarms) {
+  EXPECT_CLEAN(run_target({}, [] {
+    start_driver();
+    ShimView shim;
+    CUfunction function = load_function("k");
+    for (int i = 0; i < 50; ++i) launch(function);
+    shim.request(GPUPROF_TIER_TRACE);
+    EXPECT_TRUE(shim.wait_for(GPUPROF_STATE_ARMING, {}, 300)) << "arm latency";
+    EXPECT_EQ(totals().enables.load(), 0u) << "activity was enabled without a launch";
+    launch(function);
+    EXPECT_EQ(shim.status().state, GPUPROF_STATE_TRACING);
+    EXPECT_GT(shim.status().epoch, 0u);
+    for (int i = 0; i < 200; ++i) launch(function);
+    fake_cuda_drain();
+    EXPECT_TRUE(shim.wait_until([] { return ProbeTap::execs().size() == 200; }));
+    EXPECT_EQ(ProbeTap::launches().size(), 200u);
+    shim.release();
+    EXPECT_TRUE(shim.wait_for(GPUPROF_STATE_DISARMING));
+    EXPECT_EQ(shim.status().reason, GPUPROF_REASON_WAITING_FOR_LAUNCH);
+    launch(function);
+    EXPECT_TRUE(shim.wait_for(GPUPROF_STATE_IDLE));
+    EXPECT_EQ(totals().subscribes.load(), 1u);
+    EXPECT_EQ(totals().unsubscribes.load(), 1u);
+    EXPECT_EQ(shim.status().disarms, 1u);
+    const uint64_t callbacks = totals().callbacks.load();
+    for (int i = 0; i < 50; ++i) launch(function);
+    EXPECT_EQ(totals().callbacks.load(), callbacks);
+    EXPECT_EQ(ProbeTap::launches().size(), 200u);
+  }));
+}
+
+TEST(CuptiArming, CyclesUnderLoadLoseNothing) {
+  EXPECT_CLEAN(run_target({}, [] {
+    start_driver();
+    ShimView shim;
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&stop] {
+        CUstream stream = nullptr;
+        cuStreamCreate(&stream, 0);
+        CUfunction function = load_function("loaded");
+        while (!stop) launch(function, 200, stream);
+      });
+    }
+    uint32_t epoch = 0;
+    for (int cycle = 0; cycle < 12; ++cycle) {
+      shim.request(GPUPROF_TIER_TRACE);
+      ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING));
+      EXPECT_GT(shim.status().epoch, epoch);
+      epoch = shim.status().epoch;
+      usleep(20'000);
+      shim.release();
+      ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_IDLE)) << shim.status().state << shim.reason_text();
+    }
+    stop = true;
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(totals().subscribes.load(), 12u);
+    EXPECT_EQ(totals().unsubscribes.load(), 12u);
+    EXPECT_EQ(shim.status().disarms, 12u);
+    // What CUPTI made is what came out, bar what ran when the activity went off.
+    uint64_t lost = 0;
+    for (const uint64_t total : shim.status().drop_totals) lost += total;
+    EXPECT_EQ(ProbeTap::execs().size() + shim.status().drop_totals[GPUPROF_DROP_INCOMPLETE],
+              totals().delivered.load()) << "drops " << lost;
+    EXPECT_EQ(shim.status().buffers_outstanding, 0u);
+  }, 120));
+}
+
+TEST(CuptiArming, LeaseOfAnInitArmEndsAfterTwoSeconds) {
+  EXPECT_CLEAN(run_target(kArmed, [] {
+    start_driver();
+    const ShimView shim;
+    CUfunction function = load_function("k");
+    usleep(1'500'000);
+    EXPECT_EQ(shim.status().state, GPUPROF_STATE_TRACING);
+    EXPECT_TRUE(shim.wait_for(GPUPROF_STATE_DISARMING, {}, 1500));
+    launch(function);
+    EXPECT_TRUE(shim.wait_for(GPUPROF_STATE_IDLE));
+    EXPECT_EQ(shim.status().reason, GPUPROF_REASON_LEASE_EXPIRED);
+  }));
+}
+
+TEST(CuptiArming, AutoarmSemaphoreArmsAtInit) {
+  EXPECT_CLEAN(run_target({}, [] {
+    ProbeTap::install(GPUPROF_SHIM_FILE);
+    ProbeTap::set_semaphore(GPUPROF_PROBE_AUTOARM, 1);
+    start_driver();
+    const ShimView shim;
+    EXPECT_EQ(shim.status().state, GPUPROF_STATE_TRACING);
+  }));
+}
+
+TEST(CuptiArming, WantedAgainWhileDisarmingStartsANewEpoch) {
+  EXPECT_CLEAN(run_target({}, [] {
+    start_driver();
+    ShimView shim;
+    CUfunction function = load_function("k");
+    shim.request(GPUPROF_TIER_TRACE);
+    ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING, [&] { launch(function); }));
+    const uint32_t epoch = shim.status().epoch;
+    shim.release();
+    ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_DISARMING));
+    shim.request(GPUPROF_TIER_TRACE);
+    ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_ARMING));
+    launch(function);
+    EXPECT_EQ(shim.status().state, GPUPROF_STATE_TRACING);
+    EXPECT_GT(shim.status().epoch, epoch);
+    EXPECT_EQ(totals().subscribes.load(), 1u);
+  }));
+}
+
+TEST(CuptiArming, AnotherClientIsLeftAloneAndRetried) {
+  EXPECT_CLEAN(run_target({{"FAKE_CUDA_OTHER_CLIENT", "1"}}, [] {
+    start_driver();
+    ShimView shim;
+    CUfunction function = load_function("k");
+    shim.request(GPUPROF_TIER_TRACE, 20000);
+    ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_BUSY, [&] { launch(function); }));
+    EXPECT_EQ(shim.status().reason, GPUPROF_REASON_OTHER_CLIENT);
+    EXPECT_NE(shim.reason_text().find("another CUPTI client"), std::string::npos);
+    EXPECT_EQ(totals().enables.load(), 0u);
+    EXPECT_EQ(totals().flushes.load(), 0u);
+    fake_cuda_set("other_client", "0");
+    EXPECT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING, [&] { launch(function); }));
+  }));
+}
+
+TEST(CuptiArming, RefusedAtInitIsBusyAndSaysSo) {
+  Environment environment = kArmed;
+  environment["FAKE_CUDA_SUBSCRIBE_BUSY"] = "1";
+  const Outcome outcome = run_target(environment, [] {
+    start_driver();
+    const ShimView shim;
+    EXPECT_EQ(shim.status().state, GPUPROF_STATE_BUSY);
+  });
+  EXPECT_CLEAN(outcome);
+  EXPECT_NE(outcome.error.find("another CUPTI client"), std::string::npos) << outcome.error;
+}
+
+TEST(CuptiArming, KernelActivityRefusedBacksOff) {
+  EXPECT_CLEAN(run_target({{"FAKE_CUDA_ENABLE_FAIL", "10:14"}}, [] {
+    start_driver();
+    ShimView shim;
+    CUfunction function = load_function("k");
+    shim.request(GPUPROF_TIER_TRACE, 20000);
+    ASSERT_TRUE(shim.wait_until(
+        [&] { return shim.status().reason == GPUPROF_REASON_ENABLE_FAILED; },
+        [&] { launch(function); }));
+    EXPECT_EQ(shim.status().state, GPUPROF_STATE_IDLE);
+    EXPECT_NE(shim.reason_text().find("cuptiActivityEnable answered 14"), std::string::npos);
+    EXPECT_EQ(totals().unsubscribes.load(), 1u);
+    fake_cuda_set("enable_fail", "");
+    EXPECT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING, [&] { launch(function); }));
+  }));
+}
+
+TEST(CuptiArming, CopyActivityRefusedStillTracesKernels) {
+  Environment environment = kArmed;
+  environment["FAKE_CUDA_ENABLE_FAIL"] = "1:27,22:27,2:27";
+  EXPECT_CLEAN(run_target(environment, [] {
+    start_driver();
+    const ShimView shim;
+    EXPECT_EQ(shim.status().state, GPUPROF_STATE_TRACING);
+    launch(load_function("k"));
+    EXPECT_TRUE(shim.wait_until([] { return ProbeTap::execs().size() == 1; }));
+  }));
+}
+
+TEST(CuptiArming, RegistrationRefusedGivesTheSubscriberBack) {
+  EXPECT_CLEAN(run_target({{"FAKE_CUDA_REGISTER_FAIL", "7"}}, [] {
+    start_driver();
+    ShimView shim;
+    shim.request(GPUPROF_TIER_TRACE);
+    ASSERT_TRUE(shim.wait_until([&] { return totals().unsubscribes.load() == 1; }));
+    EXPECT_EQ(shim.status().state, GPUPROF_STATE_IDLE);
+    EXPECT_EQ(shim.status().disarms, 0u);
+  }));
+}
+
+TEST(CuptiArming, NeverInACapturedLaunch) {
+  EXPECT_CLEAN(run_target({}, [] {
+    start_driver();
+    ShimView shim;
+    CUfunction function = load_function("k");
+    CUstream stream = nullptr;
+    ASSERT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+    // The capture begins before anybody subscribes: its begin is never seen.
+    ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    shim.request(GPUPROF_TIER_TRACE, 20000);
+    ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_ARMING));
+    for (int i = 0; i < 10; ++i) launch(function, 100, stream);
+    EXPECT_EQ(totals().enables.load(), 0u);
+    launch(function);  // not captured, but the capture may be a global one
+    EXPECT_EQ(totals().enables.load(), 0u);
+    CUgraph graph = nullptr;
+    ASSERT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    launch(function);
+    EXPECT_EQ(shim.status().state, GPUPROF_STATE_TRACING);
+    // Disarming waits for the end of a capture as well.
+    ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    shim.release();
+    ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_DISARMING));
+    launch(function, 100, stream);
+    launch(function);
+    EXPECT_EQ(totals().disables.load(), 0u);
+    ASSERT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    launch(function);
+    EXPECT_TRUE(shim.wait_for(GPUPROF_STATE_IDLE));
+  }));
+}
+
+TEST(CuptiArming, EagerKeepsTheSubscriber) {
+  EXPECT_CLEAN(run_target({{"GPU_PROFILED_SUBSCRIBE", "eager"}}, [] {
+    start_driver();
+    ShimView shim;
+    EXPECT_EQ(shim.status().state, GPUPROF_STATE_IDLE);
+    EXPECT_EQ(totals().subscribes.load(), 1u);
+    CUfunction function = load_function("k");
+    const uint64_t callbacks = totals().callbacks.load();
+    launch(function);
+    EXPECT_EQ(totals().callbacks.load(), callbacks) << "launch ids are on while idle";
+    shim.request(GPUPROF_TIER_TRACE);
+    ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING, [&] { launch(function); }));
+    shim.release();
+    ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_IDLE, [&] { launch(function); }));
+    EXPECT_EQ(totals().unsubscribes.load(), 0u);
+  }));
+}
+
+TEST(CuptiArming, GraphInstantiatedBeforeTheArmIsTraced) {
+  EXPECT_CLEAN(run_target({}, [] {
+    start_driver();
+    ShimView shim;
+    CUfunction function = load_function("node");
+    CUstream stream = nullptr;
+    ASSERT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+    ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    for (int i = 0; i < 10; ++i) launch(function, 100, stream);
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    ASSERT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    ASSERT_EQ(cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
+    shim.request(GPUPROF_TIER_TRACE);
+    ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING, [&] { launch(function); }));
+    fake_cuda_drain();
+    ASSERT_TRUE(shim.wait_until(all_received));
+    ProbeTap::clear();
+    ASSERT_EQ(cuGraphLaunch(exec, stream), CUDA_SUCCESS);
+    fake_cuda_drain();
+    EXPECT_TRUE(shim.wait_until([] { return ProbeTap::execs().size() == 10; }));
+    const auto launches = ProbeTap::launches();
+    ASSERT_EQ(launches.size(), 1u);
+    EXPECT_EQ(launches[0].kind, static_cast<uint32_t>(GPUPROF_KIND_GRAPH));
+    std::set<uint64_t> nodes;
+    for (const auto& record : ProbeTap::execs()) {
+      EXPECT_EQ(record.correlation, launches[0].correlation);
+      EXPECT_NE(record.graph_id, 0u);
+      nodes.insert(record.graph_node);
+    }
+    EXPECT_EQ(nodes.size(), 10u);
   }));
 }
 
