@@ -125,8 +125,9 @@ void Api::callback(CUpti_ApiCallbackSite site) {
     thread.inside = call_.launch ? Inside::kLaunchExit : Inside::kApiExit;
   }
   const uint64_t cancel_at = setting(Key::kCancelAt);
-  if (cancel_at != 0 && call_.launch && driver().launches.load() == cancel_at) {
-    pthread_cancel(pthread_self());
+  if (cancel_at != 0 && call_.launch && driver().launches.load() >= cancel_at) {
+    static std::atomic<bool> done{false};
+    if (!done.exchange(true)) pthread_cancel(pthread_self());
   }
   pthread_cleanup_push(on_cancelled, nullptr);
   hooks_->api(call_, site);
@@ -143,9 +144,9 @@ int Api::finish(int result) {
     driver().last_launch_ns.store(monotonic_now(), std::memory_order_relaxed);
     driver().launches_in_progress.fetch_sub(1);
   }
-  --tls.api_depth;
   tls.capturing = false;
-  if (setting(Key::kCancelAt) != 0) pthread_testcancel();
+  // The driver itself is a cancellation point here, once the outermost call is through.
+  if (--tls.api_depth == 0 && setting(Key::kCancelAt) != 0) pthread_testcancel();
   return answer;
 }
 
