@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gpu-profiled --pid: attach to running processes and their children.
+#include <map>
+
+#include "daemon/cli/command_line.h"
+#include "daemon/cli/diagnose.h"
+#include "daemon/cli/exit_code.h"
+#include "daemon/cli/progress.h"
+#include "daemon/cli/result_files.h"
+#include "daemon/cli/session.h"
+#include "daemon/cli/signals.h"
+#include "daemon/target/process.h"
+#include "daemon/target/shim_file.h"
+
+namespace gpuprof::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTick{20};
+// The shim flushes every 100 ms and looks at the control page 5 times a second; a target that does
+// not launch cannot disarm before its next launch, and has nothing left to send either.
+constexpr milliseconds kDisarmPatience{2000};
+
+struct Found {
+  std::map<std::pair<dev_t, ino_t>, target::ShimFile> files;
+  std::vector<ProcessId> with_shim;
+  std::vector<ProcessId> roots;
+};
+
+// The shims in the named processes and in their children. A named process without a shim is fine
+// where a child has one (torchrun, a shell); else it is told why and left out.
+Result<Found> find_targets(const Options& options, Console& console) {
+  Found out;
+  Error last{Code::kNoTarget, 0, "nothing to profile"};
+  auto look_at = [&](uint32_t pid) -> Status {
+    auto id = target::process_id(pid);
+    if (!id) return tl::unexpected<Error>(id.error());
+    auto file = target::ShimFile::find(pid);
+    if (!file && file.error().code == Code::kNoTarget) return tl::unexpected<Error>(diagnose_no_shim(pid));
+    if (!file) return tl::unexpected<Error>(file.error());
+    out.with_shim.push_back(*id);
+    out.files.emplace(std::pair(file->device, file->inode), std::move(*file));
+    return {};
+  };
+  std::vector<Error> failures;
+  for (const uint32_t pid : options.pids) {
+    auto root = target::process_id(pid);
+    if (!root) {
+      failures.push_back(root.error());
+      continue;
+    }
+    const size_t before = out.with_shim.size();
+    auto own = look_at(pid);
+    for (const uint32_t child : target::descendants(pid)) (void)look_at(child).has_value();
+    if (out.with_shim.size() == before) {
+      failures.push_back(own.error());
+    } else {
+      out.roots.push_back(*root);
+    }
+  }
+  if (out.with_shim.empty()) {
+    for (size_t i = 0; i + 1 < failures.size(); ++i) console.line(failures[i].message);
+    return tl::unexpected<Error>(failures.empty() ? last : failures.back());
+  }
+  for (const Error& failure : failures) console.line(failure.message);
+  return out;
+}
+
+// Watches, attaches, arms. Fails only if not one process could be armed.
+Status begin(Session& session, const Found& found, Console& console) {
+  for (const ProcessId root : found.roots) {
+    if (auto ok = session.watch(root); !ok) return ok;
+  }
+  for (const ProcessId process : found.with_shim) {
+    if (auto ok = session.watch(process); !ok) return ok;
+  }
+  for (const auto& [key, file] : found.files) {
+    if (auto ok = session.attach(file); !ok) return ok;
+  }
+  size_t armed = 0;
+  std::vector<Error> failures;
+  for (const ProcessId process : found.with_shim) {
+    auto ok = session.adopt(process, {}, true);
+    if (ok) {
+      ++armed;
+    } else {
+      failures.push_back(ok.error());
+    }
+  }
+  if (armed == 0) {
+    for (size_t i = 0; i + 1 < failures.size(); ++i) console.line(failures[i].message);
+    return tl::unexpected<Error>(failures.back());
+  }
+  for (const Error& failure : failures) console.line(failure.message);
+  return {};
+}
+
+// Why nothing came, where nothing came: the state that a target never left.
+std::optional<std::string> why_nothing(const Session& session) {
+  for (const auto& [id, target] : session.controlled()) {
+    if (target.armed_ns != 0 || target.status.arms > 0) return {};
+  }
+  for (const auto& [id, target] : session.controlled()) {
+    if (!target.trouble.empty()) return target.trouble;
+  }
+  return "no GPU work was launched while attached, so tracing could not begin: attach while the program "
+         "uses the GPU, or for longer";
+}
+
+int fail_with_line(Console& console, const Error& error, int exit_code) {
+  console.line(error.message);
+  return exit_code;
+}
+
+}  // namespace
+
+int attach_command(const Options& options, Console& console) {
+  auto signals = Signals::create();
+  if (!signals) return fail_with_line(console, signals.error(), kExitFailure);
+  auto owner = Invoker::resolve({});
+  if (!owner) return fail_with_line(console, owner.error(), exit_code_of(owner.error()));
+  auto found = find_targets(options, console);
+  if (!found) return fail_with_line(console, found.error(), kExitNothingProfiled);
+  const ProcessId first = found->with_shim.front();
+  auto stat = target::process_stat(first.pid);
+  auto files = ResultFiles::open(options, *owner, stat ? stat->comm : "process", first.pid);
+  if (!files)
+    return fail_with_line(console, files.error(),
+                          files.error().code == Code::kInvalidArgument ? kExitUsage : kExitFailure);
+  auto session = Session::create(options, console);
+  if (!session) return fail_with_line(console, session.error(), exit_code_of(session.error()));
+  if (auto ok = begin(**session, *found, console); !ok)
+    return fail_with_line(console, ok.error(), kExitNothingProfiled);
+
+  Progress progress(**session, console);
+  const uint64_t deadline =
+      options.duration ? monotonic_ns() + static_cast<uint64_t>(options.duration->count()) : UINT64_MAX;
+  while ((*session)->any_alive() && monotonic_ns() < deadline && !signals->next()) {
+    (*session)->tick(kTick);
+    progress.update();
+  }
+  const join::JoinResult result =
+      (*session)->finish(kDisarmPatience, [&] { return signals->next().has_value(); });
+  if (result.rows.empty()) {
+    if (auto why = why_nothing(**session)) return fail_with_line(console, {Code::kNoTarget, 0, *why}, kExitNothingProfiled);
+  }
+  return files->write(**session, result, console);
+}
+
+}  // namespace gpuprof::cli

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/diagnose.h"
+
+#include <sys/capability.h>
+
+#include <algorithm>
+
+#include "daemon/cli/environment.h"
+#include "daemon/target/process.h"
+#include "daemon/target/text.h"
+
+namespace gpuprof::cli {
+
+std::string explain_no_shim(const InjectionFacts& facts) {
+  const std::string who = "process " + std::to_string(facts.pid);
+  if (!facts.libcuda_mapped) {
+    if (facts.injection)
+      return who + " has not initialised CUDA yet: attach again after its first CUDA call";
+    return who + " does not use CUDA (libcuda is not mapped): give the pid of the process that does, "
+                 "and start it with gpu-profiled run, or with CUDA_INJECTION64_PATH set to the shim";
+  }
+  if (!facts.injection)
+    return who + " was started without the shim: restart it with gpu-profiled run -- COMMAND, or with "
+                 "CUDA_INJECTION64_PATH set to the shim";
+  const std::string value = target::printable(*facts.injection);
+  if (facts.injection_mapped)
+    return who + " was started with another tool's injection (CUDA_INJECTION64_PATH=" + value +
+           "): restart it with the variable set to the shim";
+  return who + ": broken injection: CUDA_INJECTION64_PATH=" + value +
+         " is set and libcuda is loaded, but that library is not: check that the file exists and is "
+         "readable inside the process's container, then restart it";
+}
+
+Error diagnose_no_shim(uint32_t pid) {
+  InjectionFacts facts;
+  facts.pid = pid;
+  auto mappings = target::file_mappings(pid);
+  if (!mappings) return mappings.error();
+  auto injection = target::environment_value(pid, kInjectionVariable);
+  if (!injection) return injection.error();
+  facts.injection = *injection;
+  const std::string wanted =
+      facts.injection ? facts.injection->substr(facts.injection->rfind('/') + 1) : std::string();
+  for (const target::Mapping& mapping : *mappings) {
+    if (mapping.file_name().starts_with("libcuda.so")) facts.libcuda_mapped = true;
+    if (!wanted.empty() && mapping.file_name() == wanted) facts.injection_mapped = true;
+  }
+  return Error{Code::kNoTarget, 0, explain_no_shim(facts)};
+}
+
+std::optional<Error> explain_state(uint32_t pid, const target::ShimStatus& status) {
+  const std::string who = "process " + std::to_string(pid);
+  const std::string text = status.reason_text.empty() ? "no reason given" : status.reason_text;
+  switch (status.state) {
+    case GPUPROF_STATE_DECLINED:
+      return Error{Code::kNoTarget, 0, who + ": the shim declined: " + text};
+    case GPUPROF_STATE_INERT:
+      return Error{Code::kNoTarget, 0, who + ": the shim has shut itself off: " + text};
+    case GPUPROF_STATE_BUSY:
+      return Error{Code::kUnavailable, 0,
+                   who + ": another CUPTI client (torch.profiler, nsys, ncu, …) holds the profiling "
+                         "interface: " + text + "; end that one first"};
+    case GPUPROF_STATE_INVALID:
+    case GPUPROF_STATE_COUNT:
+      return Error{Code::kNoTarget, 0, who + ": the shim is in a state unknown to this gpu-profiled: "
+                                             "use the version the shim came with"};
+    default: return {};
+  }
+}
+
+Status check_capabilities() {
+  const cap_t caps = ::cap_get_proc();
+  if (caps == nullptr) return {};  // then the kernel says what it misses
+  auto has = [&](cap_value_t cap) {
+    cap_flag_value_t value = CAP_CLEAR;
+    return ::cap_get_flag(caps, cap, CAP_EFFECTIVE, &value) == 0 && value == CAP_SET;
+  };
+  const bool admin = has(CAP_SYS_ADMIN);
+  std::string missing;
+  auto need = [&](bool ok, const char* name) {
+    if (!ok) missing += (missing.empty() ? "" : ", ") + std::string(name);
+  };
+  need(admin || has(CAP_BPF), "CAP_BPF");
+  need(admin || has(CAP_PERFMON), "CAP_PERFMON");
+  need(has(CAP_SYS_PTRACE), "CAP_SYS_PTRACE");
+  need(has(CAP_DAC_READ_SEARCH) || has(CAP_DAC_OVERRIDE), "CAP_DAC_READ_SEARCH");
+  ::cap_free(caps);
+  if (missing.empty()) return {};
+  return fail(Code::kPermission, "missing " + missing +
+                                     ": run gpu-profiled with sudo (in a container: --cap-add, or --privileged)");
+}
+
+}  // namespace gpuprof::cli

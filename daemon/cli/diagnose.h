@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Why a process cannot be profiled, in one line that says what to do.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "daemon/base/result.h"
+#include "daemon/target/shim_channel.h"
+
+namespace gpuprof::cli {
+
+// What the explanation of a missing shim rests on; apart from its gathering, for the tests.
+struct InjectionFacts {
+  uint32_t pid = 0;
+  bool libcuda_mapped = false;
+  std::optional<std::string> injection;  // CUDA_INJECTION64_PATH it was started with
+  bool injection_mapped = false;         // a file of that name is mapped
+};
+
+std::string explain_no_shim(const InjectionFacts& facts);
+
+// Looks at `pid` and explains. kNoTarget, or what prevented looking.
+Error diagnose_no_shim(uint32_t pid);
+
+// A shim that is there and cannot trace: declined, inert, busy. Nullopt: it can.
+std::optional<Error> explain_state(uint32_t pid, const target::ShimStatus& status);
+
+// kPermission naming every capability that profiling needs and we lack.
+Status check_capabilities();
+
+}  // namespace gpuprof::cli

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Invoker: the user on whose behalf we work, and as whom `run` starts its command.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "daemon/base/result.h"
+
+namespace gpuprof::cli {
+
+struct Invoker {
+  uid_t uid = 0;
+  gid_t gid = 0;
+  std::vector<gid_t> groups;
+  std::string name;
+  std::string home;
+  bool switches = false;  // differs from who we are: the command must change identity first
+
+  // `user` (--user) where not empty; else the caller of sudo (SUDO_UID, SUDO_GID) if we are root;
+  // else ourselves. Errors: kInvalidArgument, kPermission (switching needs root).
+  static Result<Invoker> resolve(const std::string& user);
+};
+
+}  // namespace gpuprof::cli

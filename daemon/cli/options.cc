@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/options.h"
+
+#include <CLI/CLI.hpp>
+
+#include <charconv>
+#include <sstream>
+
+#include "daemon/cli/duration.h"
+#include "daemon/cli/version.h"
+
+namespace gpuprof::cli {
+namespace {
+
+// Values as the user typed them: checked after CLI11 is done, so that every message is ours.
+struct RawOptions {
+  std::vector<std::string> pids;
+  std::string duration, output, stack_rate, summary_json, python = "on", user, shim, fallback, seed;
+  bool force = false, version = false;
+  bool no_uprobe_multi = false, no_sleepable = false, no_nop5 = false, no_find_vma = false;
+};
+
+template <class T>
+bool parse_number(const std::string& text, T& out) {
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, out);
+  return error == std::errc() && at == end;
+}
+
+void add_common(CLI::App& app, RawOptions& raw) {
+  app.add_option("--duration", raw.duration, "stop after this time: 30s, 2m, 500ms")->type_name("TIME");
+  app.add_option("-o,--output", raw.output,
+                 "profile to write, strftime conversions allowed "
+                 "(default: gpu-<comm>-<pid>-<time>.pb.gz, never overwriting)")
+      ->type_name("FILE");
+  app.add_option("--stack-rate", raw.stack_rate,
+                 "call stacks a second and thread, or 'all' (default: 200)")
+      ->type_name("N|all");
+  app.add_option("--summary-json", raw.summary_json, "write the accounting as JSON")->type_name("FILE");
+  // Hidden: force what an older kernel would make us do, fix the sampler's seed.
+  app.add_flag("--debug-no-uprobe-multi", raw.no_uprobe_multi)->group("");
+  app.add_flag("--debug-no-sleepable", raw.no_sleepable)->group("");
+  app.add_flag("--debug-no-nop5", raw.no_nop5)->group("");
+  app.add_flag("--debug-no-find-vma", raw.no_find_vma)->group("");
+  app.add_option("--debug-seed", raw.seed)->group("");
+}
+
+Status check_common(const RawOptions& raw, Options& out) {
+  if (!raw.duration.empty()) {
+    auto duration = parse_duration(raw.duration);
+    if (!duration) return fail_with(duration.error(), "--duration");
+    out.duration = *duration;
+  }
+  if (raw.stack_rate == "all") {
+    out.stack_rate = UINT32_MAX;
+  } else if (!raw.stack_rate.empty() &&
+             (!parse_number(raw.stack_rate, out.stack_rate) || out.stack_rate == 0 ||
+              out.stack_rate > 1'000'000)) {
+    return fail(Code::kInvalidArgument, "--stack-rate: '" + raw.stack_rate +
+                                            "' is neither a number from 1 to 1000000 nor 'all'");
+  }
+  if (!raw.seed.empty() && !parse_number(raw.seed, out.seed))
+    return fail(Code::kInvalidArgument, "--debug-seed: '" + raw.seed + "' is no number");
+  out.output = raw.output;
+  out.summary_json = raw.summary_json;
+  auto add = [&](bool on, const char* name) {
+    if (on) out.debug_fallback += (out.debug_fallback.empty() ? "" : ",") + std::string(name);
+  };
+  add(raw.no_uprobe_multi, "no-uprobe-multi");
+  add(raw.no_sleepable, "no-sleepable");
+  add(raw.no_nop5, "no-nop5");
+  add(raw.no_find_vma, "no-find-vma");
+  return {};
+}
+
+Status check_pids(const RawOptions& raw, Options& out) {
+  for (const std::string& text : raw.pids) {
+    uint32_t pid = 0;
+    if (!parse_number(text, pid) || pid == 0 || pid > INT32_MAX)
+      return fail(Code::kInvalidArgument, "--pid: '" + text + "' is no process id");
+    if (std::find(out.pids.begin(), out.pids.end(), pid) == out.pids.end()) out.pids.push_back(pid);
+  }
+  return {};
+}
+
+Status check_run(const RawOptions& raw, Options& out) {
+  if (out.command.empty())
+    return fail(Code::kInvalidArgument,
+                "run: no command given: gpu-profiled run [options] -- COMMAND [ARGUMENTS]");
+  if (raw.python != "on" && raw.python != "off")
+    return fail(Code::kInvalidArgument, "--python: '" + raw.python + "' is neither on nor off");
+  out.python = raw.python == "on";
+  out.force = raw.force;
+  out.user = raw.user;
+  out.shim = raw.shim;
+  return {};
+}
+
+}  // namespace
+
+Result<Options> parse_options(int argc, const char* const* argv) {
+  Options out;
+  RawOptions raw;
+  // Everything after the first "--" is the command, whatever it looks like.
+  std::vector<std::string> ours;
+  bool separator = false;
+  for (int i = 1; i < argc; ++i) {
+    if (!separator && std::string_view(argv[i]) == "--") {
+      separator = true;
+    } else {
+      (separator ? out.command : ours).emplace_back(argv[i]);
+    }
+  }
+  std::reverse(ours.begin(), ours.end());  // CLI11 takes a vector back to front
+
+  CLI::App app("GPU time of CUDA programs on their CPU call stacks, as a pprof profile.\n", "gpu-profiled");
+  app.set_help_flag("-h,--help", "print this help");
+  app.add_flag("--version", raw.version, "print the version");
+  app.add_option("--pid", raw.pids, "attach to this process and its children (repeatable)")
+      ->type_name("PID")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_common(app, raw);
+  CLI::App* run = app.add_subcommand("run", "start a command with the shim and profile it:\n"
+                                            "gpu-profiled run [options] -- COMMAND [ARGUMENTS]");
+  run->set_help_flag("-h,--help", "print this help");
+  add_common(*run, raw);
+  run->add_option("--python", raw.python, "on|off: Python function names, by PYTHONPERFSUPPORT=1 (default: on)")
+      ->type_name("on|off");
+  run->add_option("--user", raw.user, "run the command as this user (default: who called sudo)")
+      ->type_name("NAME");
+  run->add_flag("--force", raw.force, "replace a CUDA_INJECTION64_PATH of somebody else");
+  run->add_option("--shim", raw.shim, "the shim to inject (default: GPU_PROFILED_SHIM, else the installed one)")
+      ->type_name("PATH");
+  try {
+    app.parse(ours);
+  } catch (const CLI::CallForHelp&) {
+    out.action = Options::Action::kPrint;
+    out.text = app.help();
+    return out;
+  } catch (const CLI::ParseError& error) {
+    std::string text = error.what();
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return fail(Code::kInvalidArgument, text);
+  }
+  if (raw.version) {
+    out.action = Options::Action::kPrint;
+    out.text = std::string("gpu-profiled ") + kVersion + "\n";
+    return out;
+  }
+  if (auto ok = check_common(raw, out); !ok) return tl::unexpected<Error>(ok.error());
+  if (auto ok = check_pids(raw, out); !ok) return tl::unexpected<Error>(ok.error());
+  if (run->parsed()) {
+    if (!out.pids.empty()) return fail(Code::kInvalidArgument, "run and --pid exclude each other");
+    out.action = Options::Action::kRun;
+    if (auto ok = check_run(raw, out); !ok) return tl::unexpected<Error>(ok.error());
+    return out;
+  }
+  if (separator) return fail(Code::kInvalidArgument, "a command after -- needs 'run' before it");
+  if (out.pids.empty())
+    return fail(Code::kInvalidArgument, "nothing to profile: give --pid PID, or run -- COMMAND");
+  return out;
+}
+
+}  // namespace gpuprof::cli

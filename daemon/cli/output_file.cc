@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/output_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <ctime>
+
+namespace gpuprof::cli {
+namespace {
+
+constexpr mode_t kMode = 0600;
+constexpr int kMaxSuffix = 1000;
+constexpr std::string_view kExtension = ".pb.gz";
+
+Error explain(int err, const std::string& path) {
+  std::string what;
+  switch (err) {
+    case ENOSPC:
+    case EDQUOT: what = "no space left: free some, or write elsewhere with -o"; break;
+    case EROFS: what = "read-only file system: write elsewhere with -o"; break;
+    case EACCES:
+    case EPERM: what = "no permission to write there: choose another file with -o"; break;
+    case ENOENT:
+    case ENOTDIR: what = "no such directory: create it, or choose another file with -o"; break;
+    case EISDIR: what = "is a directory: name a file with -o"; break;
+    default: what = std::string(std::strerror(err)) + ": choose another file with -o"; break;
+  }
+  return Error{Code::kIo, err, "cannot write " + path + ": " + what};
+}
+
+Status write_all(int fd, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(fd, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return tl::unexpected<Error>(explain(errno, path));
+    bytes.remove_prefix(static_cast<size_t>(put));
+  }
+  return {};
+}
+
+std::string with_suffix(const std::string& name, int number) {
+  if (number < 2) return name;
+  std::string stem = name, extension;
+  if (name.ends_with(kExtension)) {
+    stem.resize(name.size() - kExtension.size());
+    extension = kExtension;
+  }
+  return stem + "-" + std::to_string(number) + extension;
+}
+
+}  // namespace
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      directory_(std::move(other.directory_)),
+      name_(std::move(other.name_)),
+      existing_(other.existing_),
+      directory_fd_(std::move(other.directory_fd_)),
+      file_(std::move(other.file_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      in_place_(other.in_place_) {}
+
+OutputFile::~OutputFile() {
+  if (!temporary_.empty()) ::unlinkat(directory_fd_.get(), temporary_.c_str(), 0);
+}
+
+Result<OutputFile> OutputFile::open(const std::string& path, Existing existing, const Invoker& owner) {
+  OutputFile out;
+  out.path_ = path;
+  out.existing_ = existing;
+  const size_t slash = path.rfind('/');
+  out.directory_ = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  out.name_ = slash == std::string::npos ? path : path.substr(slash + 1);
+  if (out.name_.empty() || out.name_ == "." || out.name_ == "..")
+    return tl::unexpected<Error>(explain(EISDIR, path));
+  out.directory_fd_.reset(::open(out.directory_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!out.directory_fd_.valid()) return tl::unexpected<Error>(explain(errno, path));
+
+  struct stat info = {};
+  if (::fstatat(out.directory_fd_.get(), out.name_.c_str(), &info, 0) == 0 && !S_ISREG(info.st_mode)) {
+    if (S_ISDIR(info.st_mode)) return tl::unexpected<Error>(explain(EISDIR, path));
+    out.in_place_ = true;
+    out.file_.reset(::openat(out.directory_fd_.get(), out.name_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+    if (!out.file_.valid()) return tl::unexpected<Error>(explain(errno, path));
+    return out;
+  }
+  if (auto ok = out.create_temporary(owner); !ok) return tl::unexpected<Error>(ok.error());
+  return out;
+}
+
+Status OutputFile::create_temporary(const Invoker& owner) {
+  file_.reset(::openat(directory_fd_.get(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode));
+  if (!file_.valid() && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT || errno == EINVAL)) {
+    temporary_ = "." + name_ + "." + std::to_string(::getpid()) + ".tmp";
+    file_.reset(::openat(directory_fd_.get(), temporary_.c_str(),
+                         O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, kMode));
+    if (!file_.valid()) temporary_.clear();
+  }
+  if (!file_.valid()) return tl::unexpected<Error>(explain(errno, path_));
+  // The umask may have taken bits of the mode; the owner is who called sudo, not root.
+  if (::fchmod(file_.get(), kMode) != 0 ||
+      (owner.uid != ::geteuid() && ::fchown(file_.get(), owner.uid, owner.gid) != 0))
+    return tl::unexpected<Error>(explain(errno, path_));
+  return {};
+}
+
+Result<std::string> OutputFile::commit(std::string_view bytes) {
+  if (auto ok = write_all(file_.get(), bytes, path_); !ok) return tl::unexpected<Error>(ok.error());
+  if (in_place_) return path_;
+  // Delayed allocation reports a full disk here, not at write.
+  if (::fsync(file_.get()) != 0) return tl::unexpected<Error>(explain(errno, path_));
+  return publish();
+}
+
+Status OutputFile::give_name(const std::string& name, bool replace) {
+  const int dir = directory_fd_.get();
+  if (temporary_.empty()) {
+    const std::string link = "/proc/self/fd/" + std::to_string(file_.get());
+    if (::linkat(AT_FDCWD, link.c_str(), dir, name.c_str(), AT_SYMLINK_FOLLOW) == 0) return {};
+    if (errno != EEXIST || !replace) return tl::unexpected<Error>(explain(errno, path_));
+    // linkat never replaces: take a temporary name first, then rename over the old file.
+    const std::string temporary = "." + name_ + "." + std::to_string(::getpid()) + ".tmp";
+    if (::linkat(AT_FDCWD, link.c_str(), dir, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0)
+      return tl::unexpected<Error>(explain(errno, path_));
+    temporary_ = temporary;
+  }
+  // renameat2 without replacement is not on every file system; linkat is where it is missing.
+  const int done = replace ? ::renameat(dir, temporary_.c_str(), dir, name.c_str())
+                           : ::linkat(dir, temporary_.c_str(), dir, name.c_str(), 0);
+  if (done != 0) return tl::unexpected<Error>(explain(errno, path_));
+  if (!replace) ::unlinkat(dir, temporary_.c_str(), 0);
+  temporary_.clear();
+  return {};
+}
+
+Result<std::string> OutputFile::publish() {
+  const bool replace = existing_ == Existing::kReplace;
+  for (int number = 1; number <= (replace ? 1 : kMaxSuffix); ++number) {
+    const std::string name = with_suffix(name_, number);
+    auto ok = give_name(name, replace);
+    if (ok) {
+      const UniqueFd readable(::openat(directory_fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (readable.valid()) ::fsync(readable.get());  // the name, too, survives a crash
+      return path_.substr(0, path_.size() - name_.size()) + name;
+    }
+    if (replace || ok.error().sys_errno != EEXIST) return tl::unexpected<Error>(ok.error());
+  }
+  return fail(Code::kIo, "cannot write " + path_ + ": too many files of that name; choose one with -o");
+}
+
+std::string default_output_name(std::string_view comm, uint32_t pid, time_t when) {
+  std::string safe;
+  for (const char c : comm) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '_' || c == '-' || c == '+' || c == '.';
+    safe += plain ? c : '_';
+  }
+  if (safe.empty() || safe == "." || safe == "..") safe = "process";
+  tm local = {};
+  ::localtime_r(&when, &local);
+  char time_text[32];
+  std::strftime(time_text, sizeof time_text, "%Y%m%dT%H%M%S", &local);
+  return "gpu-" + safe.substr(0, 64) + "-" + std::to_string(pid) + "-" + time_text + std::string(kExtension);
+}
+
+}  // namespace gpuprof::cli

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// OutputFile: a file that appears whole or not at all.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+
+#include "daemon/base/result.h"
+#include "daemon/base/unique_fd.h"
+#include "daemon/cli/invoker.h"
+
+namespace gpuprof::cli {
+
+// Opened before profiling starts, so that a target is not profiled for an hour into a directory that
+// cannot be written. The bytes go to an unnamed file (O_TMPFILE, so even kill -9 leaves nothing
+// behind; a hidden temporary where the file system has none), are synced, and get their name last.
+// Mode 0600, owned by the invoking user. One thread.
+class OutputFile {
+ public:
+  enum class Existing {
+    kReplace,  // the user named the file
+    kKeep,     // we named it: a free "-2", "-3", … before the extension is taken instead
+  };
+
+  // Errors: kIo, with what to do. An existing special file (/dev/null, a FIFO) is written in place.
+  static Result<OutputFile> open(const std::string& path, Existing existing, const Invoker& owner);
+
+  // Writes and publishes; returns the path it got. On failure nothing is left. Call once.
+  Result<std::string> commit(std::string_view bytes);
+
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+  ~OutputFile();
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  OutputFile() = default;
+  Status create_temporary(const Invoker& owner);
+  Result<std::string> publish();
+  Status give_name(const std::string& name, bool replace);
+
+  std::string path_;       // as the user will see it
+  std::string directory_;  // of path_
+  std::string name_;       // in the directory
+  Existing existing_ = Existing::kReplace;
+  UniqueFd directory_fd_;
+  UniqueFd file_;
+  std::string temporary_;  // its name in the directory; empty: O_TMPFILE
+  bool in_place_ = false;  // a special file
+};
+
+// gpu-<comm>-<pid>-<time>.pb.gz; characters of comm that are awkward in a file name become '_'.
+std::string default_output_name(std::string_view comm, uint32_t pid, time_t when);
+
+}  // namespace gpuprof::cli

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Recorder: takes what the probes deliver, per process, and answers what the profile needs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "daemon/cli/process_record.h"
+#include "daemon/join/assemble.h"
+#include "daemon/join/joiner.h"
+#include "daemon/join/stack_table.h"
+#include "daemon/probe/event_sink.h"
+#include "daemon/symbolize/symbolizer.h"
+#include "daemon/target/shim_channel.h"
+#include "daemon/unwind/file_cache.h"
+
+namespace gpuprof::cli {
+
+// Everything runs on the thread that polls the rings: unwinding a warm stack takes a few
+// microseconds, and the sampler's budget (1,000 stacks a second and process) keeps that at a few
+// percent of one core. Under --stack-rate all the stacks ring overflows first, which is counted; the
+// executions have a ring of their own. Bounded: processes, names, devices and threads have limits
+// against a hostile producer, and what a limit refuses is counted.
+class Recorder final : public probe::EventSink, public join::FrameSource {
+ public:
+  static constexpr size_t kMaxProcesses = 1024;  // as JoinerLimits::max_processes
+  static constexpr size_t kMaxNameBytes = 32u << 20;
+  static constexpr size_t kMaxThreadNames = 4096;  // per process
+  static constexpr size_t kMaxDevices = 128;       // per process
+
+  struct Totals {
+    uint64_t executions = 0;
+    uint64_t gpu_time_ns = 0;
+    uint64_t busy_ns = 0;
+    uint64_t lost = 0;  // records lost in a ring or told lost by a shim
+    size_t devices = 0;
+  };
+
+  // Called from on_process for every injected process, also ones that nobody watches; true: it is
+  // ours, keep a record from now on. Its maps are read at once, before it may exit.
+  using Admit = std::function<bool(ProcessId, const gpuprof_process_v1&)>;
+
+  explicit Recorder(Admit admit) : admit_(std::move(admit)) {}
+
+  // The record of a process that was there before us. Null where the table is full.
+  ProcessRecord* add_process(ProcessId process, const ShimBaseline& baseline);
+  [[nodiscard]] ProcessRecord* find(ProcessId process);
+  [[nodiscard]] const std::map<ProcessId, ProcessRecord>& processes() const { return processes_; }
+
+  // The shim's own totals from its status page.
+  void set_totals(ProcessId process, const target::ShimStatus& status);
+  // The process is gone and the rings are drained.
+  void process_exited(ProcessId process) { joiner_.remove_process(process); }
+
+  void advance(uint64_t now_ns) { joiner_.advance(now_ns); }
+  [[nodiscard]] Totals totals() const;
+  join::JoinResult finish() { return joiner_.finish_window(); }
+  [[nodiscard]] const join::StackTable& stacks() const { return stacks_; }
+
+  // probe::EventSink
+  void on_process(const probe::EventSource&, const gpuprof_process_v1&) override;
+  void on_launch(const probe::EventSource&, const gpuprof_launch_v1&, const StackSample*) override;
+  void on_execs(const probe::EventSource&, std::span<const gpuprof_exec_v1>) override;
+  void on_pc_samples(const probe::EventSource&, std::span<const gpuprof_pc_sample_v1>) override {}
+  void on_name(const probe::EventSource&, uint32_t kind, uint64_t id, std::string_view name) override;
+  void on_modules(const probe::EventSource&, std::span<const gpuprof_module_v1>) override {}
+  void on_device(const probe::EventSource&, const gpuprof_device_v1&) override;
+  void on_window(const probe::EventSource&, const gpuprof_window_v1&) override {}
+  void on_drop(const probe::EventSource&, const gpuprof_drop_v1&) override;
+  void on_loss(ProcessId, uint32_t probe, uint64_t records, probe::LossReason) override;
+
+  // join::FrameSource
+  const symbolize::SymbolizedPc& resolve(ProcessId, uint64_t pc) override;
+  const std::vector<symbolize::Module>& modules(ProcessId) override;
+  join::ProcessInfo process(ProcessId) override;
+  std::string thread_name(ProcessId, uint32_t tid) override;
+  join::DeviceInfo device(ProcessId, uint32_t device_id) override;
+  std::string_view kernel_name(ProcessId, uint64_t name_id) override;
+
+ private:
+  ProcessRecord* record_of(const probe::EventSource& source);
+  void open_space(ProcessRecord& record);
+  void apply_drop(ProcessRecord& record, uint32_t drop_class, uint64_t total);
+  void apply_emitted(ProcessRecord& record, uint32_t probe, uint64_t total);
+
+  Admit admit_;
+  unwind::FileCache files_;          // outlives the address spaces below
+  symbolize::SymbolCache symbols_;
+  std::map<ProcessId, ProcessRecord> processes_;
+  join::StackTable stacks_;
+  join::Joiner joiner_;
+  unwind::RawStack scratch_;
+  size_t name_bytes_ = 0;
+};
+
+}  // namespace gpuprof::cli

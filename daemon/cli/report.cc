@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/report.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "daemon/cli/duration.h"
+#include "daemon/cli/json_writer.h"
+#include "daemon/cli/version.h"
+#include "daemon/target/text.h"
+
+namespace gpuprof::cli {
+namespace {
+
+// Names of the JSON's keys: the enums' own words.
+constexpr const char* kDropNames[GPUPROF_DROP_CLASS_COUNT] = {
+    "invalid", "cupti", "invalid_time", "no_buffer", "name_table_full", "name_cut", "module_table_full",
+    "module_copy_full", "stack_budget", "incomplete", "guard_busy", "unknown_kind", "clock_step",
+    "hw_buffer_full", "pc_dropped", "non_user", "final_total", "launches_seen", "launches_drawn"};
+constexpr const char* kLossNames[probe::kLossReasonCount] = {"ring_full", "quota", "fault", "malformed", "gap"};
+constexpr const char* kProbeNames[GPUPROF_PROBE_COUNT] = {"invalid", "process", "launch", "exec", "pc_sample", "name",
+                                                          "module", "device", "window", "drop", "autoarm"};
+constexpr const char* kEndNames[unwind::kStackEndCount] = {"invalid", "whole", "cut", "no_cfi",
+                                                           "no_module", "bad_frame", "too_deep", "no_stack"};
+
+std::string grouped(uint64_t number) {
+  const std::string digits = std::to_string(number);
+  std::string out;
+  for (size_t at = 0; at < digits.size(); ++at) {
+    if (at > 0 && (digits.size() - at) % 3 == 0) out += ',';
+    out += digits[at];
+  }
+  return out;
+}
+
+std::string percent(uint64_t part, uint64_t whole) {
+  char out[32];
+  std::snprintf(out, sizeof out, "%.1f %%", whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+  return out;
+}
+
+template <class Array>
+uint64_t sum(const Array& values) {
+  uint64_t out = 0;
+  for (const uint64_t value : values) out += value;
+  return out;
+}
+
+const ProcessRecord* record_of(const Session& session, ProcessId id) {
+  const auto& all = const_cast<Session&>(session).recorder().processes();
+  const auto it = all.find(id);
+  return it == all.end() ? nullptr : &it->second;
+}
+
+void write_accounting(JsonWriter& json, const join::Accounting& account) {
+  json.key("executions");
+  json.begin_object();
+  if (const auto produced = account.produced()) json.field("produced", *produced);
+  json.field("received", account.received);
+  json.key("lost_in_shim");
+  json.begin_object();
+  for (uint32_t i = 0; i < GPUPROF_DROP_CLASS_COUNT; ++i) {
+    if (join::is_execution_loss(i)) json.field(kDropNames[i], account.lost_shim[i]);
+  }
+  json.end_object();
+  json.key("lost_in_ring");
+  json.begin_object();
+  for (size_t i = 0; i < probe::kLossReasonCount; ++i) json.field(kLossNames[i], account.lost_ring[i]);
+  json.end_object();
+  json.key("attributed");
+  json.begin_object();
+  json.field("exact", account.exact);
+  json.field("sampled", account.sampled);
+  json.end_object();
+  json.key("unattributed");
+  json.begin_object();
+  for (size_t i = 1; i < join::kUnmatchedCount; ++i)
+    json.field(join::unmatched_name(static_cast<join::Unmatched>(i)), account.unattributed[i]);
+  json.end_object();
+  json.field("evicted", account.evicted);
+  json.field("pending", account.pending);
+  json.field("duplicates", account.duplicates);
+  json.end_object();
+
+  json.key("gpu_time_ns");
+  json.begin_object();
+  json.field("received", account.received_ns);
+  json.field("exact", account.exact_ns);
+  json.field("sampled", account.sampled_ns);
+  json.field("unattributed", sum(account.unattributed_ns));
+  json.field("evicted", account.evicted_ns);
+  json.field("pending", account.pending_ns);
+  json.end_object();
+  const std::string broken = account.check();
+  json.field("identity_holds", broken.empty());
+  if (!broken.empty()) json.field("identity_broken", broken);
+}
+
+void write_record(JsonWriter& json, const ProcessRecord& record) {
+  json.field("comm", record.comm);
+  json.field("executable", record.executable);
+  json.key("stacks");
+  json.begin_object();
+  json.field("taken", record.stacks_taken);
+  for (size_t i = 1; i < record.stack_ends.size(); ++i) json.field(kEndNames[i], record.stack_ends[i]);
+  json.field("table_full", record.stacks_refused);
+  json.end_object();
+  json.key("shim");
+  json.begin_object();
+  for (uint32_t i = 1; i < GPUPROF_DROP_CLASS_COUNT; ++i) {
+    if (i != GPUPROF_DROP_FINAL_TOTAL) json.field(kDropNames[i], record.drops[i]);
+  }
+  json.end_object();
+  json.key("lost_records");  // of every probe, not only executions
+  json.begin_object();
+  for (uint32_t probe = 1; probe < GPUPROF_PROBE_COUNT; ++probe) {
+    if (sum(record.lost[probe]) == 0) continue;
+    json.key(kProbeNames[probe]);
+    json.begin_object();
+    for (size_t i = 0; i < probe::kLossReasonCount; ++i) json.field(kLossNames[i], record.lost[probe][i]);
+    json.end_object();
+  }
+  json.end_object();
+  json.field("kernel_names", static_cast<uint64_t>(record.kernel_names.size()));
+  json.field("names_refused", record.names_refused);
+  json.field("gpu_busy_ns", record.busy_ns);
+  json.key("devices");
+  json.begin_array();
+  for (const auto& [id, device] : record.devices) {
+    json.begin_object();
+    json.field("id", id);
+    json.field("name", target::printable(std::string_view(device.name, sizeof device.name)));
+    json.field("sm_count", device.sm_count);
+    json.end_object();
+  }
+  json.end_array();
+  if (!record.space_error.empty()) json.field("maps", record.space_error);
+}
+
+void write_control(JsonWriter& json, const Controlled& target, const ProcessRecord* record) {
+  json.field("state", target::state_name(target.status.state));
+  json.field("cupti_version", target.status.cupti_version);
+  json.field("cupti_path", target.status.cupti_path);
+  json.field("driver_version", target.status.driver_version);
+  json.field("arms", target.status.arms);
+  json.field("modules", target.status.module_count);
+  json.field("exited", target.exited);
+  json.field("gap_ns", gap_ns(target, record));
+  if (!target.status.unknown_knobs.empty()) json.field("unknown_knobs", target.status.unknown_knobs);
+  if (!target.trouble.empty()) json.field("trouble", target.trouble);
+}
+
+}  // namespace
+
+uint64_t gap_ns(const Controlled& target, const ProcessRecord* record) {
+  if (record == nullptr || record->injected_ns == 0 || target.was_running || !target.armed_late) return 0;
+  const uint64_t armed = target.armed_ns != 0 ? target.armed_ns : target.adopted_ns;
+  return armed > record->injected_ns ? armed - record->injected_ns : 0;
+}
+
+join::Accounting total_accounting(const join::JoinResult& result) {
+  join::Accounting out;
+  for (const join::ProcessResult& process : result.processes) out += process.window;
+  return out;
+}
+
+std::string human_summary(const Session& session, const join::JoinResult& result, const std::string& written) {
+  const join::Accounting account = total_accounting(result);
+  uint64_t stacks = 0, whole = 0, devices = 0;
+  for (const auto& [id, record] : const_cast<Session&>(session).recorder().processes()) {
+    stacks += record.stacks_taken;
+    whole += record.stack_ends[static_cast<size_t>(unwind::StackEnd::kWhole)];
+    devices = std::max<uint64_t>(devices, record.busy_until_ns.size());
+  }
+  const auto elapsed = std::chrono::nanoseconds(session.ended_ns() - session.started_ns());
+  std::string out;
+  auto row = [&](const char* name, const std::string& text) {
+    char head[32];
+    std::snprintf(head, sizeof head, "  %-12s", name);
+    out += head + text + "\n";
+  };
+  if (!written.empty()) out += "gpu-profiled: wrote " + written + "\n";
+  row("GPU time", human_duration(std::chrono::nanoseconds(account.received_ns)) + " in " +
+                      grouped(account.received) + " executions on " + std::to_string(devices) +
+                      (devices == 1 ? " device, " : " devices, ") + human_duration(elapsed) + " observed");
+  if (account.received > 0)
+    row("call paths", "exact " + percent(account.exact_ns, account.received_ns) + ", sampled " +
+                          percent(account.sampled_ns, account.received_ns) + ", unmatched " +
+                          percent(sum(account.unattributed_ns), account.received_ns));
+  if (stacks > 0) row("stacks", grouped(stacks) + " taken, " + percent(whole, stacks) + " whole");
+  const uint64_t lost = sum(account.lost_ring) + sum(account.lost_shim) + account.evicted;
+  row("lost", lost == 0 ? "nothing" : grouped(lost) + " executions, " + percent(lost, lost + account.received) +
+                                          " (details: --summary-json)");
+  for (const auto& [id, target] : session.controlled()) {
+    const uint64_t gap = gap_ns(target, record_of(session, id));
+    if (gap > 0)
+      row("gap", "process " + std::to_string(id.pid) + " ran " + human_duration(std::chrono::nanoseconds(gap)) +
+                     " before it was armed");
+  }
+  if (!written.empty()) row("open with", "go tool pprof -http=: " + written);
+  return out;
+}
+
+std::string json_summary(const Session& session, const join::JoinResult& result, const std::string& written,
+                         const join::AssembleStats& assembled) {
+  JsonWriter json;
+  json.begin_object();
+  json.field("version", kVersion);
+  json.field("profile", written);
+  json.field("attach", session.probes().describe());
+  json.field("duration_ns", session.ended_ns() - session.started_ns());
+  json.key("total");
+  json.begin_object();
+  write_accounting(json, total_accounting(result));
+  json.end_object();
+  json.key("targets");
+  json.begin_array();
+  for (const join::ProcessResult& process : result.processes) {
+    json.begin_object();
+    json.field("pid", process.process.pid);
+    write_accounting(json, process.window);
+    const ProcessRecord* record = record_of(session, process.process);
+    if (record != nullptr) write_record(json, *record);
+    const auto control = session.controlled().find(process.process);
+    if (control != session.controlled().end()) write_control(json, control->second, record);
+    json.end_object();
+  }
+  for (const auto& [id, target] : session.controlled()) {  // those that never sent a record
+    const auto same = [&](const join::ProcessResult& process) { return process.process == id; };
+    if (std::any_of(result.processes.begin(), result.processes.end(), same)) continue;
+    json.begin_object();
+    json.field("pid", id.pid);
+    write_accounting(json, join::Accounting());
+    const ProcessRecord* record = record_of(session, id);
+    if (record != nullptr) write_record(json, *record);
+    write_control(json, target, record);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("join");
+  json.begin_object();
+  json.field("launches", result.stats.launches);
+  json.field("launches_without_stack", result.stats.launches_without_stack);
+  json.field("launches_never_executed", result.stats.launches_never_executed);
+  json.field("launches_evicted", result.stats.launches_evicted);
+  json.field("executions_resolved_early", result.stats.executions_resolved_early);
+  json.field("executions_folded", result.stats.executions_folded);
+  json.field("streams_folded", result.stats.streams_folded);
+  json.field("rows_folded", result.stats.rows_folded);
+  json.field("stacks_trimmed", result.stats.stacks_trimmed);
+  json.field("processes_refused", result.stats.processes_refused);
+  json.field("labels_suppressed", assembled.labels_suppressed);
+  json.end_object();
+  const probe::ProbeCounters counters = session.probes().counters();
+  json.key("rings");
+  json.begin_object();
+  json.field("stacks_delivered", counters.stacks_delivered);
+  json.field("stacks_lost", counters.stacks_lost);
+  json.field("stacks_cut", counters.stacks_cut);
+  json.field("stacks_partial", counters.stacks_partial);
+  json.field("duplicate_records", counters.duplicate_records);
+  json.field("late_records", counters.late_records);
+  json.field("malformed", counters.malformed);
+  json.field("names_incomplete", counters.names_incomplete);
+  json.end_object();
+  json.end_object();
+  return json.take();
+}
+
+std::vector<std::string> profile_comments(const Session& session, const join::JoinResult& result) {
+  std::vector<std::string> out;
+  out.push_back(std::string("gpu-profiled ") + kVersion + " (" + session.probes().describe() + ")");
+  const join::Accounting account = total_accounting(result);
+  out.push_back("executions: " + std::to_string(account.received) + " received, " + std::to_string(account.exact) +
+                " exact, " + std::to_string(account.sampled) + " sampled, " +
+                std::to_string(sum(account.unattributed)) + " unmatched, " +
+                std::to_string(sum(account.lost_ring) + sum(account.lost_shim)) + " lost");
+  for (const auto& [id, target] : session.controlled()) {
+    const std::string who = "process " + std::to_string(id.pid);
+    if (const uint64_t gap = gap_ns(target, record_of(session, id)); gap > 0)
+      out.push_back(who + ": gap of " + human_duration(std::chrono::nanoseconds(gap)) + " before it was armed");
+    if (!target.trouble.empty()) out.push_back(target.trouble);
+    if (out.size() > 64) break;
+  }
+  return out;
+}
+
+}  // namespace gpuprof::cli

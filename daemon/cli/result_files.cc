@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/result_files.h"
+
+#include <ctime>
+
+#include "daemon/cli/duration.h"
+#include "daemon/cli/exit_code.h"
+#include "daemon/cli/report.h"
+#include "daemon/join/assemble.h"
+#include "daemon/pprof/writer.h"
+
+namespace gpuprof::cli {
+namespace {
+
+int64_t unix_ns() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+}  // namespace
+
+Result<ResultFiles> ResultFiles::open(const Options& options, const Invoker& owner, std::string_view comm,
+                                      uint32_t pid) {
+  const time_t now = ::time(nullptr);
+  Result<std::string> name = options.output.empty() ? Result<std::string>(default_output_name(comm, pid, now))
+                                                    : expand_time(options.output, now);
+  if (!name) return tl::unexpected<Error>(name.error());
+  auto profile = OutputFile::open(
+      *name, options.output.empty() ? OutputFile::Existing::kKeep : OutputFile::Existing::kReplace, owner);
+  if (!profile) return tl::unexpected<Error>(profile.error());
+  ResultFiles out(std::move(*profile));
+  if (!options.summary_json.empty()) {
+    auto json = OutputFile::open(options.summary_json, OutputFile::Existing::kReplace, owner);
+    if (!json) return tl::unexpected<Error>(json.error());
+    out.json_.emplace(std::move(*json));
+  }
+  return out;
+}
+
+int ResultFiles::write(Session& session, const join::JoinResult& result, Console& console) {
+  join::AssembleStats assembled;
+  join::Model model = join::assemble(result, session.recorder().stacks(), session.recorder(), {}, &assembled);
+  model.duration_ns = static_cast<int64_t>(session.ended_ns() - session.started_ns());
+  model.time_unix_ns = unix_ns() - static_cast<int64_t>(monotonic_ns() - session.started_ns());
+  model.comments = profile_comments(session, result);
+  int exit_code = kExitProfileWritten;
+  std::string written;
+  auto bytes = pprof::serialize(model);
+  auto path = bytes ? profile_.commit(*bytes) : Result<std::string>(tl::unexpected<Error>(bytes.error()));
+  if (path) {
+    written = *path;
+  } else {
+    console.line(path.error().message);
+    exit_code = kExitFailure;
+  }
+  if (json_) {
+    auto json = json_->commit(json_summary(session, result, written, assembled));
+    if (!json) {
+      console.line(json.error().message);
+      exit_code = kExitFailure;
+    }
+  }
+  console.block(human_summary(session, result, written));
+  return exit_code;
+}
+
+}  // namespace gpuprof::cli

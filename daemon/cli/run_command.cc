@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gpu-profiled run: start a command with the shim and profile it and its children.
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdlib>
+
+#include "daemon/cli/command.h"
+#include "daemon/cli/command_line.h"
+#include "daemon/cli/diagnose.h"
+#include "daemon/cli/environment.h"
+#include "daemon/cli/exit_code.h"
+#include "daemon/cli/progress.h"
+#include "daemon/cli/result_files.h"
+#include "daemon/cli/session.h"
+#include "daemon/cli/shim_path.h"
+#include "daemon/cli/signals.h"
+#include "daemon/target/process.h"
+#include "daemon/target/shim_file.h"
+
+namespace gpuprof::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTick{20};
+constexpr milliseconds kDisarmPatience{2000};
+
+std::string_view base_name(const std::string& path) {
+  return std::string_view(path).substr(path.rfind('/') + 1);
+}
+
+// The terminal sends its signals to the whole foreground process group, the command included; what
+// somebody sent to us alone is for the command, too.
+void pass_on(const signalfd_siginfo& info, const Command& command) {
+  const bool from_terminal = info.ssi_code == SI_KERNEL;
+  if (!from_terminal) command.send(static_cast<int>(info.ssi_signo));
+}
+
+// Everything of the profile that must be ready before the command runs.
+Result<std::unique_ptr<Session>> prepare(const Options& options, const std::string& shim, Console& console) {
+  auto file = target::ShimFile::open(shim);
+  if (!file)
+    return fail(Code::kNoTarget, "no shim: " + file.error().message +
+                                     "; install it, or name it with --shim or GPU_PROFILED_SHIM");
+  auto session = Session::create(options, console);
+  if (!session) return session;
+  if (auto ok = (*session)->attach(*file); !ok) return tl::unexpected<Error>(ok.error());
+  return session;
+}
+
+class Run {
+ public:
+  Run(const Options& options, Console& console, Signals& signals)
+      : options_(options), console_(console), signals_(signals) {}
+
+  int go();
+
+ private:
+  Result<Command> fork_command(const Invoker& invoker, bool profiled);
+  void watch_command();
+  int profile_until_exit(ResultFiles& files);
+  int only_wait();
+  void forward_signals();
+  void write_profile(ResultFiles& files);
+
+  const Options& options_;
+  Console& console_;
+  Signals& signals_;
+  std::string shim_;
+  std::unique_ptr<Session> session_;
+  std::optional<Command> command_;
+};
+
+Result<Command> Run::fork_command(const Invoker& invoker, bool profiled) {
+  Environment environment = Environment::current();
+  set_identity(environment, invoker);
+  if (profiled) set_profiling(environment, options_, shim_);
+  return Command::fork(options_.command, environment, invoker, signals_.original_mask());
+}
+
+void Run::forward_signals() {
+  while (auto info = signals_.next()) pass_on(*info, *command_);
+}
+
+int Run::only_wait() {
+  for (;;) {
+    if (auto status = command_->poll_exit()) return *status;
+    forward_signals();
+    ::usleep(20'000);
+  }
+}
+
+void Run::write_profile(ResultFiles& files) {
+  const join::JoinResult result = session_->finish(kDisarmPatience, [this] {
+    forward_signals();
+    return false;
+  });
+  if (result.rows.empty() && session_->controlled().empty()) {
+    console_.line("nothing could be profiled: the command never initialised CUDA (no process loaded the shim); "
+                  "no file written");
+    return;
+  }
+  files.write(*session_, result, console_);
+}
+
+int Run::profile_until_exit(ResultFiles& files) {
+  Progress progress(*session_, console_);
+  const uint64_t deadline =
+      options_.duration ? monotonic_ns() + static_cast<uint64_t>(options_.duration->count()) : UINT64_MAX;
+  for (;;) {
+    session_->tick(kTick);
+    forward_signals();
+    progress.update();
+    const auto status = command_->poll_exit();
+    if (status) {
+      session_->tick(milliseconds(0));
+      write_profile(files);
+      return *status;
+    }
+    if (monotonic_ns() >= deadline) {
+      write_profile(files);
+      session_.reset();
+      return only_wait();
+    }
+  }
+}
+
+int Run::go() {
+  shim_ = find_shim(options_.shim);
+  auto invoker = Invoker::resolve(options_.user);
+  if (!invoker) {
+    console_.line(invoker.error().message);
+    return exit_code_of(invoker.error()) == kExitUsage ? kExitUsage : kExitFailure;
+  }
+  if (auto ok = check_injection(Environment::current(), shim_, options_.force); !ok) {
+    console_.line(ok.error().message);
+    return kExitUsage;
+  }
+  auto session = prepare(options_, shim_, console_);
+  if (session) {
+    session_ = std::move(*session);
+  } else {
+    if (session.error().code == Code::kInvalidArgument) {
+      console_.line(session.error().message);
+      return kExitUsage;
+    }
+    console_.line(session.error().message + "; the command runs unprofiled");
+  }
+  auto command = fork_command(*invoker, session_ != nullptr);
+  if (!command) {
+    console_.line(command.error().message);
+    return kExitFailure;
+  }
+  command_.emplace(std::move(*command));
+  std::optional<ResultFiles> files;
+  if (session_) {
+    auto opened = ResultFiles::open(options_, *invoker, base_name(options_.command.front()),
+                                    static_cast<uint32_t>(command_->pid()));
+    if (!opened) {  // the command has not begun: better now than after an hour
+      console_.line(opened.error().message);
+      command_->abandon();
+      return opened.error().code == Code::kInvalidArgument ? kExitUsage : kExitFailure;
+    }
+    files.emplace(std::move(*opened));
+    watch_command();
+  }
+  if (auto ok = command_->start(); !ok) {
+    console_.line(ok.error().message);
+    return kExitFailure;
+  }
+  return session_ ? profile_until_exit(*files) : only_wait();
+}
+
+void Run::watch_command() {
+  auto id = target::process_id(static_cast<uint32_t>(command_->pid()));
+  auto watched = id ? session_->watch(*id) : Status(tl::unexpected<Error>(id.error()));
+  if (!watched) console_.line("the command runs unprofiled: " + watched.error().message);
+}
+
+}  // namespace
+
+int run_command(const Options& options, Console& console) {
+  auto signals = Signals::create();
+  if (!signals) {
+    console.line(signals.error().message);
+    return kExitFailure;
+  }
+  return Run(options, console, *signals).go();
+}
+
+}  // namespace gpuprof::cli

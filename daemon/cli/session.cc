@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/session.h"
+
+#include <poll.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "daemon/cli/diagnose.h"
+#include "daemon/target/process.h"
+
+namespace gpuprof::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A killed daemon leaves the target armed for one lease; a stalled one must not lose its targets.
+constexpr uint32_t kLeaseMs = 3000;
+constexpr uint64_t kCareIntervalNs = 500'000'000;  // renew, read the status
+constexpr uint64_t kBusyPatienceNs = 2'000'000'000;
+constexpr size_t kMaxNewcomers = 4096;
+
+bool has_exited(const UniqueFd& pidfd) {
+  pollfd poll_fd = {pidfd.get(), POLLIN, 0};
+  return pidfd.valid() && ::poll(&poll_fd, 1, 0) == 1;
+}
+
+bool is_disarmed(const target::ShimStatus& status) {
+  return status.state == GPUPROF_STATE_IDLE || status.state == GPUPROF_STATE_DECLINED ||
+         status.state == GPUPROF_STATE_INERT || status.state == GPUPROF_STATE_BUSY;
+}
+
+ShimBaseline baseline_of(const target::ShimStatus& status) {
+  ShimBaseline out;
+  std::copy_n(status.probe_totals.begin(), out.emitted.size(), out.emitted.begin());
+  std::copy_n(status.drop_totals.begin(), out.drops.size(), out.drops.begin());
+  return out;
+}
+
+}  // namespace
+
+uint64_t monotonic_ns() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+Session::Session(const Options& options, Console& console)
+    : options_(options), console_(console),
+      recorder_([this](ProcessId process, const gpuprof_process_v1& record) { return admit(process, record); }) {}
+
+Result<std::unique_ptr<Session>> Session::create(const Options& options, Console& console) {
+  if (auto ok = check_capabilities(); !ok) return tl::unexpected<Error>(ok.error());
+  std::unique_ptr<Session> session(new Session(options, console));
+  probe::ProbeOptions probe_options;
+  if (auto ok = probe_options.add_fallbacks(options.debug_fallback); !ok)
+    return tl::unexpected<Error>(ok.error());
+  auto probes = probe::ProbeSession::create(probe_options, session->recorder_);
+  if (!probes) return tl::unexpected<Error>(probes.error());
+  session->probes_ = std::move(*probes);
+  session->started_ns_ = monotonic_ns();
+  return session;
+}
+
+Status Session::attach(const target::ShimFile& file) {
+  auto cookie = probes_->attach(file.fd.get(), file.path);
+  if (!cookie) return tl::unexpected<Error>(cookie.error());
+  return {};
+}
+
+Status Session::watch(ProcessId process) {
+  roots_.push_back(process.pid);
+  return probes_->watch(process);
+}
+
+target::ControlRequest Session::request() const {
+  target::ControlRequest out;
+  out.stack_rate = options_.stack_rate;
+  // Every launch means every launch: the process's own budget must not cut it again.
+  if (options_.stack_rate == UINT32_MAX) {
+    out.process_rate = UINT32_MAX;
+    out.process_bytes = UINT64_MAX;
+  }
+  out.lease_ms = kLeaseMs;
+  out.sampler_seed = options_.seed;
+  return out;
+}
+
+Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was_running) {
+  Controlled& target = controlled_[process];
+  if (target.channel) return {};
+  target.id = process;
+  target.was_running = was_running;
+  target.adopted_ns = monotonic_ns();
+  auto refuse = [&](const Error& error) -> Status {
+    target.trouble = error.message;
+    return tl::unexpected<Error>(error);
+  };
+  auto pidfd = target::open_pidfd(process);
+  if (!pidfd) {
+    target.exited = true;
+    return refuse(pidfd.error());
+  }
+  target.pidfd = std::move(*pidfd);
+  auto channel = target::ShimChannel::open(process, memfd_hint);
+  if (!channel && channel.error().code == Code::kNoTarget)
+    return refuse({Code::kNoTarget, 0, "process " + std::to_string(process.pid) +
+                                           ": the shim is mapped but has no status page: it declined, and its "
+                                           "line on the process's stderr says why"});
+  if (!channel) return refuse(channel.error());
+  auto status = channel->read_status();
+  if (!status) return refuse(status.error());
+  target.status = *status;
+  target.armed_late = !was_running && status->state == GPUPROF_STATE_IDLE;
+  if (auto trouble = explain_state(process.pid, *status); trouble && trouble->code == Code::kNoTarget)
+    return refuse(*trouble);
+  if (auto ok = channel->acquire("gpu-profiled"); !ok) return refuse(ok.error());
+  recorder_.add_process(process, was_running ? baseline_of(*status) : ShimBaseline());
+  if (auto ok = probes_->watch(process); !ok) return refuse(ok.error());
+  if (auto ok = channel->request(request()); !ok) return refuse(ok.error());
+  target.channel = std::move(*channel);
+  return {};
+}
+
+bool Session::belongs_to_us(uint32_t pid) const {
+  auto is_ours = [&](uint32_t candidate) {
+    return std::find(roots_.begin(), roots_.end(), candidate) != roots_.end() ||
+           std::any_of(controlled_.begin(), controlled_.end(),
+                       [&](const auto& entry) { return entry.first.pid == candidate && !entry.second.exited; });
+  };
+  for (int depth = 0; depth < 64 && pid > 1; ++depth) {
+    if (is_ours(pid)) return true;
+    auto stat = target::process_stat(pid);
+    if (!stat) return false;
+    pid = stat->parent;
+  }
+  return false;
+}
+
+bool Session::admit(ProcessId process, const gpuprof_process_v1& record) {
+  if (!belongs_to_us(process.pid)) return false;
+  if (!finishing_ && newcomers_.size() < kMaxNewcomers) newcomers_.push_back({process, record.memfd});
+  return true;
+}
+
+void Session::adopt_newcomers() {
+  // Children whose process_v1 was not recognised show up by their records (Recorder::record_of).
+  for (const auto& [id, record] : recorder_.processes()) {
+    if (record.executions + record.stacks_taken > 0 && !controlled_.contains(id) && !finishing_)
+      newcomers_.push_back({id, -1});
+  }
+  while (!newcomers_.empty()) {
+    const Newcomer next = newcomers_.front();
+    newcomers_.pop_front();
+    const auto known = controlled_.find(next.process);
+    if (known != controlled_.end() && known->second.channel) continue;
+    auto ok = adopt(next.process, next.memfd >= 0 ? std::optional(next.memfd) : std::nullopt, false);
+    const bool gone = !ok && ok.error().code == Code::kNotFound;  // a short process: nothing to say
+    if (ok || gone || children_trouble_told_) continue;
+    children_trouble_told_ = true;
+    console_.line(ok.error().message);
+  }
+}
+
+void Session::note_exit(Controlled& target) {
+  target.exited = true;
+  target.forgotten = true;
+  if (target.channel) {
+    // The descriptor outlives the process: its final totals are still there.
+    if (auto status = target.channel->read_status()) {
+      target.status = *status;
+      recorder_.set_totals(target.id, *status);
+    }
+  }
+  probes_->forget(target.id);
+  recorder_.process_exited(target.id);
+}
+
+void Session::look_after(Controlled& target, uint64_t now_ns) {
+  if (!target.channel || target.exited) return;
+  const bool due = now_ns >= target.next_care_ns;
+  if (!due && target.armed_ns != 0) return;
+  if (due) {
+    target.next_care_ns = now_ns + kCareIntervalNs;
+    if (auto ok = finishing_ ? Status() : target.channel->renew(); !ok && target.trouble.empty())
+      target.trouble = ok.error().message;
+  }
+  auto status = target.channel->read_status();
+  if (!status) return;  // stopped, or gone in a moment
+  target.status = *status;
+  if (status->state == GPUPROF_STATE_TRACING || status->state == GPUPROF_STATE_TRACING_PC) {
+    if (target.armed_ns == 0) target.armed_ns = now_ns;
+    target.trouble.clear();
+    return;
+  }
+  auto trouble = explain_state(target.id.pid, *status);
+  if (!trouble || target.trouble_told || finishing_) return;
+  if (status->reason == GPUPROF_REASON_EXITING) return;
+  if (status->state == GPUPROF_STATE_BUSY && now_ns - target.adopted_ns < kBusyPatienceNs) return;
+  target.trouble_told = true;
+  target.trouble = trouble->message;
+  console_.line(trouble->message);
+}
+
+// A flood ends one poll after about 100 ms; this goes on, within reason.
+void Session::drain() {
+  for (int round = 0; round < 50; ++round) {
+    auto read = probes_->poll(milliseconds(0));
+    if (!read || *read == 0) return;
+  }
+}
+
+void Session::tick(milliseconds wait) {
+  // Exits first: what a process wrote before it exited is drained before it is forgotten.
+  std::vector<Controlled*> exits;
+  for (auto& [id, target] : controlled_) {
+    if (!target.forgotten && (target.exited || has_exited(target.pidfd))) exits.push_back(&target);
+  }
+  if (auto ok = probes_->poll(wait); !ok && !poll_failure_told_) {
+    poll_failure_told_ = true;
+    console_.line(ok.error().message);
+  }
+  if (!exits.empty()) drain();
+  const uint64_t now = monotonic_ns();
+  recorder_.advance(now);
+  adopt_newcomers();
+  for (Controlled* target : exits) note_exit(*target);
+  for (auto& [id, target] : controlled_) look_after(target, now);
+}
+
+bool Session::any_alive() const {
+  return std::any_of(controlled_.begin(), controlled_.end(),
+                     [](const auto& entry) { return entry.second.channel && !entry.second.exited; });
+}
+
+bool Session::all_disarmed() {
+  bool all = true;
+  for (auto& [id, target] : controlled_) {
+    if (!target.channel || target.exited) continue;
+    auto status = target.channel->read_status();
+    if (!status) continue;
+    target.status = *status;
+    all = all && is_disarmed(*status);
+  }
+  return all;
+}
+
+join::JoinResult Session::finish(milliseconds patience, const std::function<bool()>& hurry) {
+  ended_ns_ = monotonic_ns();
+  finishing_ = true;
+  for (auto& [id, target] : controlled_) {
+    if (!target.channel || target.exited) continue;
+    if (auto ok = target.channel->release(); !ok && target.trouble.empty()) target.trouble = ok.error().message;
+  }
+  const uint64_t deadline = ended_ns_ + static_cast<uint64_t>(patience.count()) * 1'000'000;
+  while (any_alive() && !all_disarmed() && monotonic_ns() < deadline && !hurry()) tick(milliseconds(20));
+  drain();
+  for (auto& [id, target] : controlled_) {
+    if (target.forgotten) continue;
+    // The totals of a shim that still emits are no end of a count.
+    if (target.channel && (target.exited || is_disarmed(target.status))) recorder_.set_totals(id, target.status);
+  }
+  probes_->flush();
+  recorder_.advance(monotonic_ns());
+  return recorder_.finish();
+}
+
+}  // namespace gpuprof::cli

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Session: one profiling run, from attach to the joined result. `run` and `--pid` differ only in how
+// it begins and what ends it.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/base/process_id.h"
+#include "daemon/base/result.h"
+#include "daemon/base/unique_fd.h"
+#include "daemon/cli/console.h"
+#include "daemon/cli/options.h"
+#include "daemon/cli/recorder.h"
+#include "daemon/join/joiner.h"
+#include "daemon/probe/probe_session.h"
+#include "daemon/target/shim_channel.h"
+#include "daemon/target/shim_file.h"
+
+namespace gpuprof::cli {
+
+// One process whose shim we control, or tried to.
+struct Controlled {
+  ProcessId id;
+  UniqueFd pidfd;
+  std::optional<target::ShimChannel> channel;  // stays readable after the process exited
+  target::ShimStatus status;                   // as last read
+  std::string trouble;                         // why it could not be profiled; empty: none
+  uint64_t adopted_ns = 0;                     // CLOCK_MONOTONIC
+  uint64_t armed_ns = 0;                       // first seen tracing, 0: never
+  bool was_running = false;                    // it was there before us
+  bool armed_late = false;                     // armed by us, not by its own environment
+  bool exited = false;
+  bool forgotten = false;                      // its records are drained and its books closed
+  bool trouble_told = false;
+  uint64_t next_care_ns = 0;
+};
+
+// Order: create, attach, watch/adopt, tick until the caller has enough, finish. One thread.
+// A shim that stops answering, a target that exits, a full ring: all of it is counted and told, and
+// none of it ends the session.
+class Session {
+ public:
+  static Result<std::unique_ptr<Session>> create(const Options& options, Console& console);
+
+  // The probes of this shim file, in every process that maps it. Watch first: a shim replays its
+  // names and devices once, when it sees the first listener.
+  Status attach(const target::ShimFile& file);
+  // Records of `process` and of every child it will have count from now on.
+  Status watch(ProcessId process);
+  // Takes control of a process's shim and arms it. Errors say why it cannot be profiled.
+  Status adopt(ProcessId process, std::optional<int> memfd_hint, bool was_running);
+
+  // Drains the rings, takes in new children, renews leases, notices exits. At least every 100 ms;
+  // waits up to `wait` for records.
+  void tick(std::chrono::milliseconds wait);
+  // Is any process whose shim we control still alive?
+  [[nodiscard]] bool any_alive() const;
+
+  // Disarms and waits (at most `patience`) until each shim has sent its last records, drains the
+  // rings and closes the books. `hurry` is asked between polls: true ends the wait.
+  join::JoinResult finish(std::chrono::milliseconds patience, const std::function<bool()>& hurry);
+
+  [[nodiscard]] Recorder& recorder() { return recorder_; }
+  [[nodiscard]] const std::map<ProcessId, Controlled>& controlled() const { return controlled_; }
+  [[nodiscard]] const probe::ProbeSession& probes() const { return *probes_; }
+  [[nodiscard]] uint64_t started_ns() const { return started_ns_; }
+  [[nodiscard]] uint64_t ended_ns() const { return ended_ns_; }
+
+ private:
+  Session(const Options& options, Console& console);
+  bool admit(ProcessId process, const gpuprof_process_v1& record);
+  bool belongs_to_us(uint32_t pid) const;
+  void adopt_newcomers();
+  void look_after(Controlled& target, uint64_t now_ns);
+  void note_exit(Controlled& target);
+  bool all_disarmed();
+  void drain();
+  target::ControlRequest request() const;
+
+  const Options& options_;
+  Console& console_;
+  Recorder recorder_;
+  std::unique_ptr<probe::ProbeSession> probes_;
+  std::map<ProcessId, Controlled> controlled_;
+  std::vector<uint32_t> roots_;
+  struct Newcomer {
+    ProcessId process;
+    int memfd = -1;
+  };
+  std::deque<Newcomer> newcomers_;
+  bool children_trouble_told_ = false;
+  bool finishing_ = false;
+  bool poll_failure_told_ = false;
+  uint64_t started_ns_ = 0;
+  uint64_t ended_ns_ = 0;
+};
+
+uint64_t monotonic_ns();
+
+}  // namespace gpuprof::cli

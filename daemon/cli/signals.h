@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Signals as things to read instead of interruptions.
+#pragma once
+
+#include <signal.h>
+#include <sys/signalfd.h>
+
+#include <optional>
+
+#include "daemon/base/result.h"
+#include "daemon/base/unique_fd.h"
+
+namespace gpuprof::cli {
+
+// Blocks SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGPIPE for the whole process and
+// hands the first six out by next(). Make it before any thread. SIGPIPE is only blocked, so that
+// writing to a closed pipe is an error and not the end.
+class Signals {
+ public:
+  static Result<Signals> create();
+
+  // The next pending signal, without waiting.
+  std::optional<signalfd_siginfo> next();
+  // The mask that was in force before: what a child process must have.
+  [[nodiscard]] const sigset_t& original_mask() const { return original_; }
+
+ private:
+  UniqueFd fd_;
+  sigset_t original_ = {};
+};
+
+}  // namespace gpuprof::cli

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "daemon/cli/diagnose.h"
+#include "daemon/cli/progress.h"
+
+namespace gpuprof::cli {
+namespace {
+
+InjectionFacts facts(bool libcuda, std::optional<std::string> injection, bool mapped) {
+  return {42, libcuda, std::move(injection), mapped};
+}
+
+TEST(ExplainNoShim, TellsTheCasesApart) {
+  const std::string none = explain_no_shim(facts(false, {}, false));
+  const std::string early = explain_no_shim(facts(false, "/shim.so", false));
+  const std::string plain = explain_no_shim(facts(true, {}, false));
+  const std::string broken = explain_no_shim(facts(true, "/gone\x1b.so", false));
+  const std::string foreign = explain_no_shim(facts(true, "/nsys.so", true));
+  EXPECT_NE(none.find("does not use CUDA"), std::string::npos) << none;
+  EXPECT_NE(early.find("not initialised CUDA yet"), std::string::npos) << early;
+  EXPECT_NE(plain.find("started without the shim"), std::string::npos) << plain;
+  EXPECT_NE(broken.find("broken injection: CUDA_INJECTION64_PATH=/gone?.so"), std::string::npos) << broken;
+  EXPECT_NE(foreign.find("another tool's injection"), std::string::npos) << foreign;
+  for (const std::string& text : {none, early, plain, broken, foreign}) {
+    EXPECT_NE(text.find("process 42"), std::string::npos);
+    EXPECT_EQ(text.find('\n'), std::string::npos);
+  }
+}
+
+TEST(DiagnoseNoShim, OurselvesWithoutCuda) {
+  const Error error = diagnose_no_shim(static_cast<uint32_t>(::getpid()));
+  EXPECT_EQ(error.code, Code::kNoTarget);
+  EXPECT_NE(error.message.find("libcuda is not mapped"), std::string::npos);
+}
+
+TEST(ExplainState, OnlyWhatCannotTrace) {
+  target::ShimStatus status;
+  status.reason_text = "no libcupti.so.13: install cuda-cupti";
+  status.state = GPUPROF_STATE_DECLINED;
+  auto declined = explain_state(42, status);
+  ASSERT_TRUE(declined.has_value());
+  EXPECT_EQ(declined->code, Code::kNoTarget);
+  EXPECT_NE(declined->message.find("install cuda-cupti"), std::string::npos);
+  status.state = GPUPROF_STATE_BUSY;
+  EXPECT_EQ(explain_state(42, status)->code, Code::kUnavailable) << "it may end: not a refusal";
+  status.state = GPUPROF_STATE_INVALID;
+  EXPECT_TRUE(explain_state(42, status).has_value());
+  for (const auto state : {GPUPROF_STATE_IDLE, GPUPROF_STATE_ARMING, GPUPROF_STATE_TRACING, GPUPROF_STATE_DISARMING}) {
+    status.state = state;
+    EXPECT_FALSE(explain_state(42, status).has_value()) << target::state_name(state);
+  }
+}
+
+TEST(ProgressText, RatesOverTheInterval) {
+  Recorder::Totals before, now;
+  before.executions = 1000;
+  now.executions = 51000;
+  now.busy_ns = 250'000'000;
+  now.devices = 1;
+  now.lost = 3;
+  EXPECT_EQ(progress_text(2'000'000'000, 500'000'000, before, now),
+            "2.0 s  100000 executions/s  GPU 50 % busy  3 lost  (Ctrl-C ends)");
+  EXPECT_EQ(progress_text(0, 0, {}, {}), "0.0 us  0 executions/s  GPU 0 % busy  0 lost  (Ctrl-C ends)");
+}
+
+}  // namespace
+}  // namespace gpuprof::cli

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/options.h"
+
+#include <gtest/gtest.h>
+
+namespace gpuprof::cli {
+namespace {
+
+Result<Options> parse(std::vector<const char*> args) {
+  args.insert(args.begin(), "gpu-profiled");
+  return parse_options(static_cast<int>(args.size()), args.data());
+}
+
+TEST(Options, AttachToSeveral) {
+  auto options = parse({"--pid", "12", "--pid", "34", "--pid", "12", "--duration", "2m", "-o", "x.pb.gz"});
+  ASSERT_TRUE(options.has_value()) << options.error().message;
+  EXPECT_EQ(options->action, Options::Action::kAttach);
+  EXPECT_EQ(options->pids, (std::vector<uint32_t>{12, 34}));
+  EXPECT_EQ(options->duration, std::chrono::minutes(2));
+  EXPECT_EQ(options->output, "x.pb.gz");
+}
+
+TEST(Options, RunTakesEverythingAfterTheDashes) {
+  auto options = parse({"run", "--stack-rate", "all", "--python", "off", "--user", "bob", "--force", "--shim", "/s.so",
+                        "--", "prog", "--pid", "1", "--", "-o", "y"});
+  ASSERT_TRUE(options.has_value()) << options.error().message;
+  EXPECT_EQ(options->action, Options::Action::kRun);
+  EXPECT_EQ(options->command, (std::vector<std::string>{"prog", "--pid", "1", "--", "-o", "y"}));
+  EXPECT_EQ(options->stack_rate, UINT32_MAX);
+  EXPECT_FALSE(options->python);
+  EXPECT_TRUE(options->force);
+  EXPECT_EQ(options->user, "bob");
+  EXPECT_EQ(options->shim, "/s.so");
+  EXPECT_TRUE(options->output.empty());
+}
+
+TEST(Options, Defaults) {
+  auto options = parse({"run", "--", "prog"});
+  ASSERT_TRUE(options.has_value());
+  EXPECT_TRUE(options->python);
+  EXPECT_FALSE(options->force);
+  EXPECT_EQ(options->stack_rate, 0u);
+  EXPECT_FALSE(options->duration.has_value());
+}
+
+TEST(Options, HiddenFallbacks) {
+  auto options = parse({"--pid", "1", "--debug-no-uprobe-multi", "--debug-no-find-vma", "--debug-seed", "5"});
+  ASSERT_TRUE(options.has_value()) << options.error().message;
+  EXPECT_EQ(options->debug_fallback, "no-uprobe-multi,no-find-vma");
+  EXPECT_EQ(options->seed, 5u);
+}
+
+TEST(Options, HelpAndVersion) {
+  auto help = parse({"--help"});
+  ASSERT_TRUE(help.has_value());
+  EXPECT_EQ(help->action, Options::Action::kPrint);
+  for (const char* name : {"--pid", "--duration", "--output", "--stack-rate", "--summary-json", "run"})
+    EXPECT_NE(help->text.find(name), std::string::npos) << name;
+  for (const char* name : {"--debug", "--all", "--pc-sampling", "--window", "doctor", "cubin"})
+    EXPECT_EQ(help->text.find(name), std::string::npos) << name << " is not built, so it is not shown";
+  auto run_help = parse({"run", "--help"});
+  ASSERT_TRUE(run_help.has_value()) << run_help.error().message;
+  EXPECT_NE(run_help->text.find("--python"), std::string::npos);
+  EXPECT_EQ(parse({"--version"})->text.rfind("gpu-profiled ", 0), 0u);
+}
+
+class UsageError : public testing::TestWithParam<std::vector<const char*>> {};
+
+TEST_P(UsageError, IsOneLine) {
+  auto options = parse(GetParam());
+  ASSERT_FALSE(options.has_value());
+  EXPECT_EQ(options.error().code, Code::kInvalidArgument);
+  EXPECT_FALSE(options.error().message.empty());
+  EXPECT_EQ(options.error().message.find('\n'), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, UsageError,
+    testing::Values(
+        std::vector<const char*>{}, std::vector<const char*>{"--bogus"}, std::vector<const char*>{"--all"},
+        std::vector<const char*>{"--pid", "1", "--pc-sampling", "continuous"}, std::vector<const char*>{"doctor"},
+        std::vector<const char*>{"--pid"}, std::vector<const char*>{"--pid", "x"}, std::vector<const char*>{"--pid", "0"},
+        std::vector<const char*>{"--pid", "-3"}, std::vector<const char*>{"--pid", "99999999999"},
+        std::vector<const char*>{"--pid", "1", "--duration", "soon"},
+        std::vector<const char*>{"--pid", "1", "--stack-rate", "0"},
+        std::vector<const char*>{"--pid", "1", "--stack-rate", "some"},
+        std::vector<const char*>{"--pid", "1", "--user", "bob"}, std::vector<const char*>{"--pid", "1", "extra"},
+        std::vector<const char*>{"--pid", "1", "--", "prog"}, std::vector<const char*>{"run"},
+        std::vector<const char*>{"run", "prog"}, std::vector<const char*>{"run", "--"},
+        std::vector<const char*>{"run", "--bogus", "--", "prog"},
+        std::vector<const char*>{"run", "--python", "maybe", "--", "prog"},
+        std::vector<const char*>{"--pid", "1", "run", "--", "prog"}));
+
+}  // namespace
+}  // namespace gpuprof::cli
