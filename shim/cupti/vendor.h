@@ -113,5 +113,6 @@
 #pragma GCC poison cuptiSassMetricsGetNumOfMetrics cuptiSassMetricsGetProperties
 #pragma GCC poison cuptiSassMetricsSetConfig cuptiSassMetricsUnsetConfig
 #pragma GCC poison cuptiSetEventCollectionMode cuptiSetThreadIdType cuptiStateQuery
+#pragma GCC poison cuptiCallbackHandler
 #pragma GCC poison cuptiSubscribe cuptiSubscribe_v2 cuptiSupportedDomains cuptiUnsubscribe
 #endif

@@ -13,3 +13,11 @@ foreach(test cupti_arming_test cupti_faults_test cupti_decline_test)
     FAKE_CUPTI118_DIR="${FAKE_CUPTI118_DIR}")
   add_dependencies(${test} gpu-profiled-cupti stub_cupti fake_cupti13 fake_cupti12 fake_cupti118)
 endforeach()
+
+get_target_property(cupti_include_dirs gpuprof_cupti_headers INTERFACE_INCLUDE_DIRECTORIES)
+gpuprof_test(cupti_parts_test LABELS unit
+  SOURCES cupti_parts_test.cc
+  LIBS gpuprof::shim_cupti gpuprof::cupti_headers ${CMAKE_DL_LIBS} Threads::Threads)
+target_compile_definitions(cupti_parts_test PRIVATE
+  STUB_CUPTI="$<TARGET_FILE:stub_cupti>" "CUPTI_INCLUDE_DIRS=\"${cupti_include_dirs}\"")
+add_dependencies(cupti_parts_test stub_cupti)

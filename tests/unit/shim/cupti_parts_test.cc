@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+// The adapter's parts that need no driver.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "shim/cupti/buffer_pool.h"
+#include "shim/cupti/callback_ids.h"
+#include "shim/cupti/capture_tracker.h"
+#include "shim/cupti/driver.h"
+#include "shim/cupti/launch_rule.h"
+#include "shim/cupti/loader.h"
+#include "shim/cupti/mapped_objects.h"
+#include "shim/cupti/quirks.h"
+#include "shim/cupti/records.h"
+
+namespace gpuprof::cupti {
+namespace {
+
+// --- callback ids against the headers -------------------------------------------------------------
+
+std::map<int, std::string> header_ids(const char* file, const char* prefix) {
+  std::map<int, std::string> ids;
+  std::istringstream directories(CUPTI_INCLUDE_DIRS);
+  for (std::string directory; std::getline(directories, directory, ';');) {
+    std::ifstream header(directory + "/" + file);
+    const std::regex line(std::string(prefix) + R"((\w+)\s*=\s*(\d+))");
+    for (std::string text; std::getline(header, text);) {
+      std::smatch match;
+      if (std::regex_search(text, match, line)) ids.emplace(std::stoi(match[2]), match[1]);
+    }
+  }
+  return ids;
+}
+
+/// Names as in callback_ids.inc.
+std::map<std::pair<Domain, int>, std::string> table_names() {
+  return {
+#define X(domain, id, name, call) {{Domain::domain, id}, #name},
+#include "shim/cupti/callback_ids.inc"
+#undef X
+  };
+}
+
+TEST(CallbackIds, TableHasEveryCopyFillAndLaunchOfTheHeaders) {
+  const auto driver = header_ids("cupti_driver_cbid.h", "CUPTI_DRIVER_TRACE_CBID_");
+  const auto runtime = header_ids("cupti_runtime_cbid.h", "CUPTI_RUNTIME_TRACE_CBID_");
+  ASSERT_GT(driver.size(), 500u) << CUPTI_INCLUDE_DIRS;
+  ASSERT_GT(runtime.size(), 300u);
+  // cuMemSetAccess and the like set attributes; LaunchHostFunc runs on the CPU; cu64... are the
+  // pre-4.0 twins of 64-bit calls, which no library calls any more.
+  const std::regex driver_wanted(
+      "cu(Memcpy|Memset|Launch(Kernel|Grid|Cooperative|$)|GraphLaunch).*|cuLaunch|"
+      "cuStream(Begin(Re)?|End)Capture.*");
+  for (const auto& [id, name] : driver) {
+    if (!std::regex_match(name, driver_wanted)) continue;
+    EXPECT_NE(call_of(Domain::kDriver, static_cast<uint32_t>(id)), Call::kOther) << name << " " << id;
+  }
+  const std::regex runtime_wanted(
+      "(__)?cuda(Memcpy|Memset|Launch(_|Kernel|Cooperative)|GraphLaunch).*");
+  for (const auto& [id, name] : runtime) {
+    if (!std::regex_match(name, runtime_wanted)) continue;
+    EXPECT_NE(call_of(Domain::kRuntime, static_cast<uint32_t>(id)), Call::kOther)
+        << name << " " << id;
+  }
+}
+
+TEST(CallbackIds, NumbersAreTheHeaders) {
+  const auto driver = header_ids("cupti_driver_cbid.h", "CUPTI_DRIVER_TRACE_CBID_");
+  const auto runtime = header_ids("cupti_runtime_cbid.h", "CUPTI_RUNTIME_TRACE_CBID_");
+  const std::regex renamed("cuda\\d+|cuStreamCreateForCaptureToCig");
+  for (const auto& [key, name] : table_names()) {
+    const auto& header = key.first == Domain::kDriver ? driver : runtime;
+    const auto found = header.find(key.second);
+    if (found == header.end()) continue;  // newer than the headers
+    if (std::regex_match(found->second, renamed)) continue;
+    EXPECT_EQ(found->second, name) << key.second;
+  }
+}
+
+// --- capture --------------------------------------------------------------------------------------
+
+const void* stream(uintptr_t handle) { return reinterpret_cast<const void*>(handle); }
+
+TEST(CaptureTracker, InProgressFromBeginToEnd) {
+  CaptureTracker tracker;
+  int thread = 0;
+  EXPECT_FALSE(tracker.in_progress(100));
+  tracker.begin(stream(4096), &thread, 100);
+  tracker.begin(stream(8192), &thread, 110);
+  EXPECT_TRUE(tracker.in_progress(120));
+  tracker.end(stream(4096), &thread);
+  EXPECT_TRUE(tracker.in_progress(130));
+  tracker.end(stream(8192), &thread);
+  EXPECT_FALSE(tracker.in_progress(140));
+}
+
+TEST(CaptureTracker, PerThreadStreamsOfTwoThreadsAreApart) {
+  CaptureTracker tracker;
+  int one = 0, other = 0;
+  tracker.begin(stream(2), &one, 100);
+  tracker.begin(stream(2), &other, 100);
+  tracker.end(stream(2), &one);
+  EXPECT_TRUE(tracker.in_progress(120));
+  tracker.end(stream(2), &other);
+  EXPECT_FALSE(tracker.in_progress(120));
+}
+
+TEST(CaptureTracker, CapturedLaunchTellsOfACaptureBegunBefore) {
+  CaptureTracker tracker;
+  int thread = 0;
+  tracker.saw_captured_launch(100);
+  EXPECT_TRUE(tracker.in_progress(200));
+  tracker.end(stream(4096), &thread);
+  EXPECT_FALSE(tracker.in_progress(200));
+}
+
+TEST(CaptureTracker, NeverEndedCaptureAgesOut) {
+  CaptureTracker tracker;
+  int thread = 0;
+  tracker.begin(stream(4096), &thread, 100);
+  EXPECT_TRUE(tracker.in_progress(CaptureTracker::kMaxAgeNs));
+  EXPECT_FALSE(tracker.in_progress(100 + CaptureTracker::kMaxAgeNs));
+}
+
+TEST(CaptureTracker, MoreCapturesThanSlotsAreStillInProgress) {
+  CaptureTracker tracker;
+  int thread = 0;
+  for (uintptr_t i = 0; i <= CaptureTracker::kSlots; ++i) {
+    tracker.begin(stream(4096 + 8 * i), &thread, 100);
+  }
+  for (uintptr_t i = 0; i < CaptureTracker::kSlots; ++i) tracker.end(stream(4096 + 8 * i), &thread);
+  EXPECT_TRUE(tracker.in_progress(200));
+}
+
+// --- the launch rule ------------------------------------------------------------------------------
+
+TEST(LaunchRule, HoldsAfterEnoughNestedLaunches) {
+  LaunchRule rule;
+  uint32_t last = 0;
+  for (uint32_t id = 1; id <= LaunchRule::kAgreed; ++id) {
+    EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kChecking);
+    LaunchRule::observe_driver(id, &last);
+    EXPECT_FALSE(rule.observe_runtime(id, last));
+  }
+  EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kDriverOnly);
+  // The runtime ids go off a little later; a launch in between counts once, by its driver callback.
+  EXPECT_FALSE(rule.observe_runtime(1000, last));
+}
+
+TEST(LaunchRule, OneLaunchWithoutItsDriverCallbackKeepsBoth) {
+  LaunchRule rule;
+  uint32_t last = 0;
+  LaunchRule::observe_driver(1, &last);
+  EXPECT_FALSE(rule.observe_runtime(1, last));
+  EXPECT_TRUE(rule.observe_runtime(2, last));
+  EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kBothDomains);
+  LaunchRule::observe_driver(3, &last);
+  EXPECT_FALSE(rule.observe_runtime(3, last));
+  EXPECT_TRUE(rule.observe_runtime(4, last));
+}
+
+// --- buffers --------------------------------------------------------------------------------------
+
+TEST(BufferPool, HandsOutEachBufferOnceAndTakesItBack) {
+  auto pool = std::make_unique<BufferPool>();
+  ASSERT_EQ(pool->create(), shim::Status::kOk);
+  std::set<uint8_t*> seen;
+  for (uint32_t i = 0; i < BufferPool::kBuffers; ++i) {
+    const auto buffer = pool->take();
+    ASSERT_NE(buffer.data, nullptr);
+    EXPECT_EQ(buffer.size_bytes, BufferPool::kBufferBytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data) % 8, 0u);
+    EXPECT_EQ(pool->origin_of(buffer.data), BufferPool::Origin::kPool);
+    EXPECT_TRUE(seen.insert(buffer.data).second);
+    memset(buffer.data, 0xff, buffer.size_bytes);
+  }
+  EXPECT_EQ(pool->take().data, nullptr);
+  EXPECT_EQ(pool->outstanding(), BufferPool::kBuffers);
+  for (uint8_t* data : seen) pool->give_back(data);
+  EXPECT_EQ(pool->outstanding(), 0u);
+  EXPECT_NE(pool->take().data, nullptr);
+}
+
+TEST(BufferPool, ScratchNeverFailsAndOnlyTheLastIsShared) {
+  auto pool = std::make_unique<BufferPool>();
+  ASSERT_EQ(pool->create(), shim::Status::kOk);
+  std::set<uint8_t*> seen;
+  for (uint32_t i = 0; i + 1 < BufferPool::kScratchBuffers; ++i) {
+    const auto buffer = pool->take_scratch();
+    EXPECT_EQ(buffer.origin, BufferPool::Origin::kScratch);
+    EXPECT_TRUE(seen.insert(buffer.data).second);
+  }
+  const auto first = pool->take_scratch();
+  const auto second = pool->take_scratch();
+  EXPECT_EQ(first.origin, BufferPool::Origin::kSharedScratch);
+  EXPECT_EQ(first.data, second.data);
+  EXPECT_EQ(pool->origin_of(first.data), BufferPool::Origin::kSharedScratch);
+  pool->give_back(first.data);
+  pool->give_back(second.data);
+  EXPECT_EQ(pool->outstanding(), BufferPool::kScratchBuffers - 1);
+}
+
+TEST(BufferPool, ForeignBuffersAreLeftAlone) {
+  auto pool = std::make_unique<BufferPool>();
+  ASSERT_EQ(pool->create(), shim::Status::kOk);
+  uint8_t foreign[64];
+  EXPECT_EQ(pool->origin_of(foreign), BufferPool::Origin::kForeign);
+  pool->give_back(foreign);
+  EXPECT_EQ(pool->outstanding(), 0u);
+}
+
+TEST(BufferPool, ConcurrentUseNeverHandsOneOutTwice) {
+  auto pool = std::make_unique<BufferPool>();
+  ASSERT_EQ(pool->create(), shim::Status::kOk);
+  std::atomic<bool> clash{false};
+  std::vector<std::thread> threads;
+  for (uint8_t mark = 1; mark <= 4; ++mark) {
+    threads.emplace_back([&, mark] {
+      for (int i = 0; i < 20'000; ++i) {
+        const auto buffer = pool->take();
+        if (buffer.data == nullptr) continue;
+        auto* word = reinterpret_cast<std::atomic<uint8_t>*>(buffer.data);
+        if (word->exchange(mark) != 0) clash = true;
+        if (word->exchange(0) != mark) clash = true;
+        pool->give_back(buffer.data);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_FALSE(clash);
+  EXPECT_EQ(pool->outstanding(), 0u);
+}
+
+// --- records --------------------------------------------------------------------------------------
+
+TEST(Records, KernelIsReadThroughThePrefix) {
+  alignas(8) char bytes[216] = {};
+  auto* kernel = reinterpret_cast<KernelRecord*>(bytes);
+  kernel->kind = static_cast<uint32_t>(RecordKind::kConcurrentKernel);
+  kernel->start = 10;
+  kernel->end = 25;
+  kernel->device_id = 1;
+  kernel->context_id = 2;
+  kernel->stream_id = 3;
+  kernel->correlation = 4;
+  kernel->grid[1] = 5;
+  kernel->block[2] = 6;
+  kernel->registers_per_thread = 7;
+  kernel->static_shared_bytes = 8;
+  kernel->dynamic_shared_bytes = 9;
+  kernel->graph_id = 10;
+  kernel->graph_node_id = 11;
+  kernel->name = "name";
+  bytes[208] = 1;
+  gpuprof_exec_v1 exec = {};
+  const char* name = nullptr;
+  ASSERT_EQ(read_record(bytes, 130001, &exec, &name), RecordStatus::kExecution);
+  EXPECT_EQ(exec.end_ns - exec.start_ns, 15u);
+  EXPECT_EQ(exec.device_id, 1u);
+  EXPECT_EQ(exec.context_id, 2u);
+  EXPECT_EQ(exec.stream_id, 3u);
+  EXPECT_EQ(exec.correlation, 4u);
+  EXPECT_EQ(exec.grid[1], 5u);
+  EXPECT_EQ(exec.block[2], 6u);
+  EXPECT_EQ(exec.registers_per_thread, 7u);
+  EXPECT_EQ(exec.static_shared_bytes, 8u);
+  EXPECT_EQ(exec.dynamic_shared_bytes, 9u);
+  EXPECT_EQ(exec.graph_id, 10u);
+  EXPECT_EQ(exec.graph_node, 11u);
+  EXPECT_EQ(exec.flags, GPUPROF_EXEC_DEVICE_LAUNCHED);
+  EXPECT_STREQ(name, "name");
+  // Older libraries end their record before that byte: it is the next record's.
+  exec = {};
+  ASSERT_EQ(read_record(bytes, 28, &exec, &name), RecordStatus::kExecution);
+  EXPECT_EQ(exec.flags, 0u);
+}
+
+TEST(Records, PeerCopyAndFill) {
+  MemcpyPeerRecord copy = {};
+  copy.kind = static_cast<uint32_t>(RecordKind::kMemcpyPeer);
+  copy.start = 1;
+  copy.end = 2;
+  copy.bytes = 77;
+  copy.correlation = 9;
+  gpuprof_exec_v1 exec = {};
+  const char* name = "";
+  ASSERT_EQ(read_record(&copy, 28, &exec, &name), RecordStatus::kExecution);
+  EXPECT_EQ(exec.copy_kind, static_cast<uint32_t>(GPUPROF_COPY_PTOP));
+  EXPECT_EQ(exec.bytes, 77u);
+  EXPECT_EQ(exec.correlation, 9u);
+  EXPECT_EQ(name, nullptr);
+  MemsetRecord fill = {};
+  fill.kind = static_cast<uint32_t>(RecordKind::kMemset);
+  fill.start = 5;
+  fill.end = 5;
+  fill.bytes = 3;
+  exec = {};
+  ASSERT_EQ(read_record(&fill, 28, &exec, &name), RecordStatus::kExecution);
+  EXPECT_EQ(exec.kind, static_cast<uint32_t>(GPUPROF_KIND_MEMSET));
+}
+
+TEST(Records, BadTimesAndUnknownKinds) {
+  MemcpyRecord copy = {};
+  copy.kind = static_cast<uint32_t>(RecordKind::kMemcpy);
+  gpuprof_exec_v1 exec = {};
+  const char* name = nullptr;
+  EXPECT_EQ(read_record(&copy, 28, &exec, &name), RecordStatus::kInvalidTime);
+  copy.start = 5;
+  EXPECT_EQ(read_record(&copy, 28, &exec, &name), RecordStatus::kInvalidTime);
+  copy.end = 4;
+  EXPECT_EQ(read_record(&copy, 28, &exec, &name), RecordStatus::kInvalidTime);
+  copy.kind = 3;
+  EXPECT_EQ(read_record(&copy, 28, &exec, &name), RecordStatus::kUnknownKind);
+}
+
+// --- finding things -------------------------------------------------------------------------------
+
+TEST(Loader, MajorComesFromSonameLikeNamesOnly) {
+  EXPECT_EQ(major_of_file("libcupti.so.13"), 13u);
+  EXPECT_EQ(major_of_file("libcupti.so.11.8"), 11u);
+  EXPECT_EQ(major_of_file("libcupti.so.2025.3.1"), 0u);
+  EXPECT_EQ(major_of_file("libcupti.so"), 0u);
+  EXPECT_EQ(major_of_file("libcupti.so.x"), 0u);
+  EXPECT_EQ(major_of_file("libcuptiextra.so.13"), 0u);
+  EXPECT_EQ(major_of_file("libcupti.so.9"), 0u);
+}
+
+TEST(Loader, AttemptsDropTheRepeatedPathAndSayWhenTheyAreCut) {
+  Attempts attempts;
+  attempts.add("/a/b.so", "/a/b.so: cannot open");
+  attempts.add("c", "no");
+  EXPECT_STREQ(attempts.text(), "/a/b.so: cannot open; c: no");
+  for (int i = 0; i < 100; ++i) attempts.add("/some/long/path/to/nothing", "why");
+  EXPECT_EQ(std::string(attempts.text()).substr(strlen(attempts.text()) - 3), "...");
+}
+
+class LoaderLayout : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/gpuprof-layout-XXXXXX";
+    root_ = mkdtemp(pattern);
+  }
+  void TearDown() override { (void)!system(("rm -rf " + root_).c_str()); }
+
+  void place(const std::string& file) {
+    (void)!system(("mkdir -p $(dirname " + root_ + file + ") && cp " STUB_CUPTI " " + root_ + file)
+                      .c_str());
+  }
+  /// What load_cupti() finds with `mapped` being a mapped object below the root.
+  std::string found(const std::string& mapped, uint32_t driver_major) {
+    auto objects = std::make_unique<MappedObjects>();
+    objects->add((root_ + mapped).c_str());
+    CuptiLibrary library;
+    Attempts attempts;
+    if (load_cupti(*objects, "", driver_major, &library, &attempts) != LoadResult::kLoaded) {
+      return attempts.text();
+    }
+    char real[4096] = {};
+    if (realpath(library.path, real) == nullptr) return library.path;
+    return std::string(real).substr(root_.size());
+  }
+
+  std::string root_;
+};
+
+TEST_F(LoaderLayout, PipOfCuda13NextToCudart) {
+  place("/s/nvidia/cu13/lib/libcupti.so.13");
+  EXPECT_EQ(found("/s/nvidia/cu13/lib/libcudart.so.13", 13), "/s/nvidia/cu13/lib/libcupti.so.13");
+}
+
+TEST_F(LoaderLayout, PipOfCuda12FromCudart) {
+  place("/s/nvidia/cuda_cupti/lib/libcupti.so.12");
+  (void)!system(("mkdir -p " + root_ + "/s/nvidia/cuda_runtime/lib").c_str());
+  EXPECT_EQ(found("/s/nvidia/cuda_runtime/lib/libcudart.so.12", 13),
+            "/s/nvidia/cuda_cupti/lib/libcupti.so.12");
+}
+
+TEST_F(LoaderLayout, PipFromTorch) {
+  place("/s/nvidia/cu13/lib/libcupti.so.13");
+  (void)!system(("mkdir -p " + root_ + "/s/torch/lib").c_str());
+  EXPECT_EQ(found("/s/torch/lib/libtorch_cuda.so", 13), "/s/nvidia/cu13/lib/libcupti.so.13");
+}
+
+TEST_F(LoaderLayout, TritonsOwn) {
+  place("/s/triton/backends/nvidia/lib/cupti/libcupti.so.12");
+  (void)!system(("mkdir -p " + root_ + "/s/triton/_C").c_str());
+  EXPECT_EQ(found("/s/triton/_C/libtriton.so", 13),
+            "/s/triton/backends/nvidia/lib/cupti/libcupti.so.12");
+}
+
+TEST_F(LoaderLayout, NewestThatTheDriverAllows) {
+  for (const char* name : {"/l/libcupti.so.11.8", "/l/libcupti.so.12", "/l/libcupti.so.13",
+                           "/l/libcupti.so.2025.3.1"}) {
+    place(name);
+  }
+  EXPECT_EQ(found("/l/libcudart.so.12", 12), "/l/libcupti.so.12");
+}
+
+TEST(LibcudaKind, ByPathAndByVersion) {
+  EXPECT_EQ(libcuda_kind("/usr/lib/x86_64-linux-gnu/libcuda.so.580.159.04", "580.159.04"),
+            GPUPROF_LIBCUDA_SYSTEM);
+  EXPECT_EQ(libcuda_kind("/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05", "570.10"),
+            GPUPROF_LIBCUDA_COMPAT);
+  EXPECT_EQ(libcuda_kind("/usr/local/cuda-13.0/compat/libcuda.so.580.95.05", ""),
+            GPUPROF_LIBCUDA_COMPAT);
+  EXPECT_EQ(libcuda_kind("/usr/lib/wsl/drivers/x/libcuda.so.1.1", ""), GPUPROF_LIBCUDA_WSL);
+  EXPECT_EQ(libcuda_kind("/usr/lib/aarch64-linux-gnu/tegra/libcuda.so.1.1", ""),
+            GPUPROF_LIBCUDA_TEGRA);
+  EXPECT_EQ(libcuda_kind("/nix/store/abc-nvidia-x11/lib/libcuda.so.580.95.05", "580.95.05"),
+            GPUPROF_LIBCUDA_NIX);
+  EXPECT_EQ(libcuda_kind("/usr/lib/libcuda.so.1", "580.1"), GPUPROF_LIBCUDA_SYSTEM);
+}
+
+TEST(Quirks, CudaMajorOfEveryVersionFormat) {
+  EXPECT_EQ(cuda_major_of(18), 11u);
+  EXPECT_EQ(cuda_major_of(19), 12u);
+  EXPECT_EQ(cuda_major_of(28), 12u);
+  EXPECT_EQ(cuda_major_of(130001), 13u);
+  EXPECT_EQ(cuda_major_of(140200), 14u);
+  EXPECT_FALSE(quirks_of(26).null_buffer_ok);
+  EXPECT_TRUE(quirks_of(28).null_buffer_ok);
+  EXPECT_FALSE(quirks_of(28).per_thread_buffers);
+  EXPECT_TRUE(quirks_of(130000).per_thread_buffers);
+}
+
+}  // namespace
+}  // namespace gpuprof::cupti
