@@ -25,7 +25,7 @@ def libcuptis(bench):
     """version (as the listener reads it) -> path; 10.x and 11.0 to 11.7 are too old to be promised."""
     files = {}
     for pattern in PATTERNS:
-        for path in glob.glob(pattern, recursive=True):
+        for path in glob.glob(pattern, recursive=True, include_hidden=True):
             real = os.path.realpath(path)
             files.setdefault(real, path)
     found = {}

@@ -57,11 +57,12 @@ class Target:
         state, = struct.unpack_from("<I", page, 20)
         reason, epoch = struct.unpack_from("<II", page, 32)
         cupti, driver, _, tier, arms, disarms = struct.unpack_from("<IIIIII", page, 48)
+        outstanding, = struct.unpack_from("<I", page, 100)
         text = page[1608:1608 + 1024].split(b"\0")[0].decode(errors="replace")
         path = page[584:584 + 512].split(b"\0")[0].decode(errors="replace")
         return {"state": STATES[state] if state < len(STATES) else str(state), "reason": reason, "epoch": epoch,
-                "cupti": cupti, "driver": driver, "tier": tier, "arms": arms, "disarms": disarms, "text": text,
-                "cupti_path": path}
+                "cupti": cupti, "driver": driver, "tier": tier, "arms": arms, "disarms": disarms,
+                "outstanding": outstanding, "text": text, "cupti_path": path}
 
     def lock(self):
         """The controller's OFD lock; released with the descriptor."""
@@ -89,7 +90,8 @@ class Target:
             if status["state"] in wanted:
                 return status
             if time.monotonic() > deadline:
-                raise TimeoutError(f"state {status['state']} ({status['text']}) instead of {' or '.join(wanted)}")
+                raise TimeoutError(f"state {status['state']} ({status['text']}, {status['outstanding']} buffers out) "
+                                   f"instead of {' or '.join(wanted)}")
             time.sleep(0.002)
 
     def cycles(self, count, armed_seconds=0.015, timeout=10.0, deadline=None):

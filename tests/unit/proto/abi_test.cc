@@ -51,7 +51,6 @@ TEST(ProtoAbi, BpfAndCxx20Agree) {
 #endif
 
 // No hidden padding: the members of each struct fill it from end to end.
-// end.
 TEST(ProtoAbi, MembersFillTheirStructs) {
   uint32_t expected_offset = 0;
   uint32_t struct_size = 0;
