@@ -59,7 +59,7 @@ struct JoinStats {
   uint64_t launches_evicted = 0;  // forgotten for want of room before any execution came
   uint64_t executions_resolved_early = 0;  // the waiting line was full: grace cut short
   uint64_t executions_folded = 0;      // counted under [other]: too many different kernels
-  uint64_t streams_folded = 0;         // executions whose stream, device or graph id was dropped
+  uint64_t streams_folded = 0;         // executions whose stream was dropped
   uint64_t rows_folded = 0;            // exact executions spread instead: too many rows
   uint64_t stacks_trimmed = 0;         // (kernel, stack) pairs left out of a spread
   uint64_t processes_refused = 0;      // executions and launches of processes beyond the limit
@@ -83,12 +83,16 @@ struct JoinerLimits {
   uint64_t launch_age_ns = 600'000'000'000;
   // After the execution of a launch that has only one (kernel, copy).
   uint64_t executed_launch_age_ns = 10'000'000'000;
-  uint32_t max_launches_per_process = 128 * 1024;  // 56 bytes each
+  uint32_t max_launches_per_process = 128 * 1024;  // 80 bytes each with their index
   uint32_t max_launches = 512 * 1024;
   uint32_t max_processes = 1024;
-  uint32_t max_classes = 64 * 1024;      // (process, kernel, device, context, stream, graph)
-  uint32_t max_exact_rows = 128 * 1024;  // (class, stack, thread)
-  uint32_t max_result_rows = 256 * 1024;  // rows made by spreading
+  // What executes: (process, kernel, device, context, stream, graph). Beyond the first number of
+  // either pair the stream is dropped, beyond 5/4 of it the class is [other].
+  uint32_t max_classes_per_process = 16 * 1024;
+  uint32_t max_classes = 64 * 1024;
+  uint32_t max_exact_rows_per_process = 64 * 1024;  // (class, stack, thread); beyond: spread
+  uint32_t max_exact_rows = 128 * 1024;
+  uint32_t max_spread_rows = 128 * 1024;  // beyond: a kernel is spread over its heaviest stacks only
 };
 
 // Joins by (process, epoch, correlation). Launches and executions may come in any order. An

@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/join/joiner.h"
+
+#include <algorithm>
+#include <deque>
+#include <unordered_map>
+
+#include "daemon/join/launch_cache.h"
+#include "daemon/join/window.h"
+
+namespace gpuprof::join {
+namespace {
+
+constexpr uint64_t kOneQ32 = uint64_t{1} << 32;
+// 78 hours: longer executions are no clock's truth, and a few would overflow the file's int64 sums.
+constexpr uint64_t kMaxExecutionNs = uint64_t{1} << 48;
+constexpr uint64_t kExpiryPeriodNs = 1'000'000'000;
+
+// Identifies an execution among those of its launch.
+uint32_t fingerprint(const gpuprof_exec_v1& exec) {
+  const uint64_t fields[5] = {exec.start_ns, exec.end_ns, exec.graph_node, exec.name_id,
+                              uint64_t{exec.device_id} << 32 | exec.stream_id};
+  return static_cast<uint32_t>(XXH3_64bits(fields, sizeof(fields)));
+}
+
+bool same_execution(const gpuprof_exec_v1& a, const gpuprof_exec_v1& b) {
+  return a.correlation == b.correlation && a.epoch == b.epoch && a.start_ns == b.start_ns &&
+         a.end_ns == b.end_ns && a.graph_node == b.graph_node && a.name_id == b.name_id &&
+         a.device_id == b.device_id && a.stream_id == b.stream_id;
+}
+
+ClassKey class_key(uint32_t process, const gpuprof_exec_v1& exec) {
+  ClassKey key;
+  key.process = process;
+  key.device_id = exec.device_id;
+  key.context_id = exec.context_id;
+  key.stream_id = exec.stream_id;
+  key.graph_id = exec.graph_id;
+  key.kind = static_cast<uint16_t>(exec.kind <= GPUPROF_KIND_MEMSET ? exec.kind : 0);
+  if (exec.kind == GPUPROF_KIND_KERNEL) key.name_id = exec.name_id;
+  if (exec.kind == GPUPROF_KIND_MEMCPY && exec.copy_kind <= GPUPROF_COPY_PTOP) {
+    key.copy_kind = static_cast<uint16_t>(exec.copy_kind);
+  }
+  return key;
+}
+
+struct Process {
+  ProcessId id;
+  Accounting window;
+  Accounting lifetime;
+  LaunchCache launches;
+  uint64_t launches_lost = 0;
+  uint64_t max_weight_q32 = 0;
+  uint32_t classes = 0;  // of this window
+  uint32_t exact_rows = 0;
+  bool is_gone = false;
+  // The newest batch's ends: a second attach to the same probe delivers every batch twice.
+  gpuprof_exec_v1 batch_first{};
+  gpuprof_exec_v1 batch_last{};
+  uint32_t batch_count = 0;
+  ClassKey last_key;
+  uint32_t last_class = UINT32_MAX;
+};
+
+// An execution in its grace.
+struct Waiting {
+  uint64_t launch;
+  uint64_t time_ns;
+  uint64_t since_ns;
+  uint32_t class_id;
+  uint32_t process;
+  uint32_t fingerprint;
+  uint32_t reserved;
+};
+
+}  // namespace
+
+const char* match_name(Match match) {
+  switch (match) {
+    case Match::kInvalid: return "invalid";
+    case Match::kExact: return "exact";
+    case Match::kSampled: return "sampled";
+    case Match::kUnmatched: return "unmatched";
+  }
+  return "invalid";
+}
+
+class Joiner::Impl {
+ public:
+  explicit Impl(const JoinerLimits& limits) : limits_(limits), window_(limits_) {
+    limits_.max_waiting = std::max(limits_.max_waiting, 1u);
+  }
+
+  void add_launch(ProcessId id, const gpuprof_launch_v1& record, StackId stack, uint32_t tid);
+  void add_execs(ProcessId id, std::span<const gpuprof_exec_v1> execs);
+  void add_ring_loss(ProcessId id, uint32_t probe, uint64_t records, uint32_t reason);
+  Process* process(ProcessId id);
+  [[nodiscard]] const Process* find(ProcessId id) const;
+  void advance(uint64_t now_ns);
+  JoinResult finish();
+  [[nodiscard]] std::vector<StackId> live_stacks() const;
+
+  JoinStats stats_;
+
+ private:
+  void add_exec(uint32_t slot, Process& p, const gpuprof_exec_v1& exec);
+  void join_exact(Process& p, Launch& launch, uint32_t class_id, uint64_t time_ns, uint32_t print);
+  void count_weight(Launch& launch, uint32_t class_id, uint64_t time_ns);
+  void resolve_oldest();
+  void make_room(Process& p);
+  void expire();
+  void count(const LaunchCacheCounts& counts);
+  void account(JoinResult& result);
+  void reset_window();
+
+  JoinerLimits limits_;
+  Window window_;
+  uint32_t window_serial_ = 1;
+  uint64_t now_ns_ = 0;
+  uint64_t expired_at_ns_ = 0;
+  std::vector<std::unique_ptr<Process>> processes_;  // by slot; null: free
+  std::unordered_map<ProcessId, uint32_t> slots_;
+  ProcessId last_id_{};
+  uint32_t last_slot_ = UINT32_MAX;
+  Process refused_;
+  std::vector<Waiting> waiting_;  // ring, a power of two long
+  size_t waiting_head_ = 0;
+  size_t waiting_count_ = 0;
+  size_t launch_count_ = 0;
+
+  uint32_t slot_of(ProcessId id);
+  void push_waiting(const Waiting& entry);
+};
+
+uint32_t Joiner::Impl::slot_of(ProcessId id) {
+  if (last_slot_ != UINT32_MAX && id == last_id_) return last_slot_;
+  auto found = slots_.find(id);
+  if (found == slots_.end()) {
+    if (slots_.size() >= limits_.max_processes) return UINT32_MAX;
+    const auto free = std::find(processes_.begin(), processes_.end(), nullptr);
+    const auto slot = static_cast<uint32_t>(free - processes_.begin());
+    if (free == processes_.end()) processes_.emplace_back();
+    processes_[slot] = std::make_unique<Process>();
+    processes_[slot]->id = id;
+    found = slots_.emplace(id, slot).first;
+  }
+  last_id_ = id;
+  last_slot_ = found->second;
+  return last_slot_;
+}
+
+Process* Joiner::Impl::process(ProcessId id) {
+  const uint32_t slot = slot_of(id);
+  return slot == UINT32_MAX ? nullptr : processes_[slot].get();
+}
+
+const Process* Joiner::Impl::find(ProcessId id) const {
+  const auto found = slots_.find(id);
+  return found == slots_.end() ? nullptr : processes_[found->second].get();
+}
+
+void Joiner::Impl::count(const LaunchCacheCounts& counts) {
+  stats_.launches_retired += counts.retired;
+  stats_.launches_never_executed += counts.never_executed;
+  stats_.launches_evicted += counts.evicted;
+}
+
+// Frees a quarter of what is full, so that its cost is spread over as many insertions.
+void Joiner::Impl::make_room(Process& p) {
+  Process* victim = nullptr;
+  if (p.launches.size() >= limits_.max_launches_per_process) {
+    victim = &p;
+  } else if (launch_count_ >= limits_.max_launches) {
+    for (const auto& candidate : processes_) {
+      if (candidate && (!victim || candidate->launches.size() > victim->launches.size())) {
+        victim = candidate.get();
+      }
+    }
+  }
+  if (!victim) return;
+  const size_t before = victim->launches.size();
+  LaunchCacheCounts counts;
+  victim->launches.make_room(before - before / 4 - 1, counts);
+  launch_count_ -= before - victim->launches.size();
+  count(counts);
+}
+
+void Joiner::Impl::add_launch(ProcessId id, const gpuprof_launch_v1& record, StackId stack,
+                              uint32_t tid) {
+  Process* p = process(id);
+  if (!p) {
+    ++stats_.processes_refused;
+    return;
+  }
+  make_room(*p);
+  Launch* launch = p->launches.insert(launch_key(record.epoch, record.correlation));
+  if (!launch) {
+    ++stats_.launches_duplicate;
+    return;
+  }
+  ++launch_count_;
+  ++stats_.launches;
+  if (stack == kNoStack) ++stats_.launches_without_stack;
+  launch->weight_q32 = std::max(record.weight_q32, kOneQ32);
+  launch->last_use_ns = now_ns_;
+  launch->stack = stack;
+  launch->tid = tid;
+  launch->is_graph = record.kind == GPUPROF_KIND_GRAPH;
+  p->max_weight_q32 = std::max(p->max_weight_q32, launch->weight_q32);
+}
+
+void Joiner::Impl::add_execs(ProcessId id, std::span<const gpuprof_exec_v1> execs) {
+  if (execs.empty()) return;
+  const uint32_t slot = slot_of(id);
+  if (slot == UINT32_MAX) {
+    stats_.processes_refused += execs.size();
+    for (const gpuprof_exec_v1& exec : execs) {
+      const uint64_t ns = exec.end_ns > exec.start_ns ? exec.end_ns - exec.start_ns : 0;
+      ++refused_.window.received;
+      ++refused_.window.evicted;
+      refused_.window.received_ns += std::min(ns, kMaxExecutionNs);
+      refused_.window.evicted_ns += std::min(ns, kMaxExecutionNs);
+    }
+    return;
+  }
+  Process& p = *processes_[slot];
+  if (p.batch_count == execs.size() && same_execution(p.batch_first, execs.front()) &&
+      same_execution(p.batch_last, execs.back())) {
+    p.window.duplicates += execs.size();
+    return;
+  }
+  p.batch_count = static_cast<uint32_t>(execs.size());
+  p.batch_first = execs.front();
+  p.batch_last = execs.back();
+  for (const gpuprof_exec_v1& exec : execs) add_exec(slot, p, exec);
+}
+
+void Joiner::Impl::add_exec(uint32_t slot, Process& p, const gpuprof_exec_v1& exec) {
+  const uint64_t span_ns = exec.end_ns > exec.start_ns ? exec.end_ns - exec.start_ns : 0;
+  const uint64_t time_ns = std::min(span_ns, kMaxExecutionNs);
+  const ClassKey key = class_key(slot, exec);
+  if (p.last_class == UINT32_MAX || !(key == p.last_key)) {
+    p.last_class = window_.classify(key, p.classes);
+    p.last_key = key;
+  }
+  const uint32_t class_id = p.last_class;
+  const ClassKey& used_key = window_.key_of(class_id);
+  if (used_key.kind != key.kind) {
+    ++stats_.executions_folded;
+  } else if (used_key.stream_id != key.stream_id) {
+    ++stats_.streams_folded;
+  }
+  ++p.window.received;
+  p.window.received_ns += time_ns;
+  ++p.window.pending;
+  p.window.pending_ns += time_ns;
+  if ((exec.flags & GPUPROF_EXEC_DEVICE_LAUNCHED) != 0) {
+    window_.add_without_stack(class_id, Unmatched::kDeviceLaunched, time_ns);
+  } else if ((exec.flags & GPUPROF_EXEC_BEFORE_ARM) != 0) {
+    window_.add_without_stack(class_id, Unmatched::kBeforeArm, time_ns);
+  } else {
+    const uint64_t launch_id = launch_key(exec.epoch, exec.correlation);
+    Launch* launch = p.launches.find(launch_id);
+    if (launch) {
+      join_exact(p, *launch, class_id, time_ns, fingerprint(exec));
+    } else {
+      push_waiting({launch_id, time_ns, now_ns_, class_id, slot, fingerprint(exec), 0});
+    }
+  }
+}
+
+void Joiner::Impl::join_exact(Process& p, Launch& launch, uint32_t class_id, uint64_t time_ns,
+                              uint32_t print) {
+  if (launch.executed && launch.last_execution == print) {
+    --p.window.received;
+    p.window.received_ns -= time_ns;
+    --p.window.pending;
+    p.window.pending_ns -= time_ns;
+    ++p.window.duplicates;
+    return;
+  }
+  launch.executed = true;
+  launch.last_execution = print;
+  launch.last_use_ns = now_ns_;
+  if (launch.stack == kNoStack) {
+    window_.add_without_stack(class_id, Unmatched::kLaunchLost, time_ns);
+    return;
+  }
+  count_weight(launch, class_id, time_ns);
+  if (window_.add_exact(class_id, launch.stack, launch.tid, time_ns, p.exact_rows)) {
+    --p.window.pending;
+    p.window.pending_ns -= time_ns;
+    ++p.window.exact;
+    p.window.exact_ns += time_ns;
+  } else {
+    ++stats_.rows_folded;
+    window_.add_without_stack(class_id, Unmatched::kNoSample, time_ns);
+  }
+}
+
+// A launch's weight counts once for each key, when its first execution of that key has come; its
+// time counts with each execution.
+void Joiner::Impl::count_weight(Launch& launch, uint32_t class_id, uint64_t time_ns) {
+  if (window_.key_of(class_id).kind == GPUPROF_KIND_INVALID) return;  // [other]: unlike kernels
+  const uint32_t group = window_.group_of(class_id);
+  if (launch.window != window_serial_) {
+    launch.window = window_serial_;
+    launch.group_count = 0;
+  }
+  const uint32_t* begin = launch.groups;
+  const uint32_t* end = begin + launch.group_count;
+  const bool is_first = std::find(begin, end, group) == end;
+  if (is_first) {
+    if (launch.group_count == Launch::kMaxGroups) return;
+    launch.groups[launch.group_count++] = group;
+  }
+  if (!window_.add_weight(group, launch.stack, launch.tid, launch.weight_q32, time_ns, is_first)) {
+    ++stats_.stacks_trimmed;
+  }
+}
+
+void Joiner::Impl::push_waiting(const Waiting& entry) {
+  if (waiting_count_ == waiting_.size()) {
+    if (waiting_count_ >= limits_.max_waiting) {
+      ++stats_.executions_resolved_early;
+      resolve_oldest();
+    } else {
+      std::rotate(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(waiting_head_),
+                  waiting_.end());
+      waiting_head_ = 0;
+      waiting_.resize(std::min<size_t>(std::max<size_t>(waiting_.size() * 2, 1024),
+                                       limits_.max_waiting));
+    }
+  }
+  size_t at = waiting_head_ + waiting_count_;
+  if (at >= waiting_.size()) at -= waiting_.size();
+  waiting_[at] = entry;
+  ++waiting_count_;
+}
+
+void Joiner::Impl::resolve_oldest() {
+  const Waiting entry = waiting_[waiting_head_];
+  if (++waiting_head_ == waiting_.size()) waiting_head_ = 0;
+  --waiting_count_;
+  Process& p = *processes_[entry.process];
+  if (Launch* launch = p.launches.find(entry.launch)) {
+    join_exact(p, *launch, entry.class_id, entry.time_ns, entry.fingerprint);
+  } else {
+    window_.add_without_stack(entry.class_id, Unmatched::kNoSample, entry.time_ns);
+  }
+}
+
+void Joiner::Impl::add_ring_loss(ProcessId id, uint32_t probe, uint64_t records, uint32_t reason) {
+  Process* p = process(id);
+  if (!p) return;
+  if (probe == GPUPROF_PROBE_LAUNCH) p->launches_lost += records;
+  if (probe != GPUPROF_PROBE_EXEC) return;
+  p->window.lost_ring[std::min<size_t>(reason, kLossReasonSlots - 1)] += records;
+}
+
+void Joiner::Impl::advance(uint64_t now_ns) {
+  if (now_ns_ == 0) expired_at_ns_ = now_ns;
+  now_ns_ = std::max(now_ns_, now_ns);
+  while (waiting_count_ != 0 && waiting_[waiting_head_].since_ns + limits_.grace_ns <= now_ns_) {
+    resolve_oldest();
+  }
+  if (now_ns_ - expired_at_ns_ < kExpiryPeriodNs) return;
+  expired_at_ns_ = now_ns_;
+  expire();
+}
+
+void Joiner::Impl::expire() {
+  LaunchCacheCounts counts;
+  launch_count_ = 0;
+  for (const auto& p : processes_) {
+    if (!p) continue;
+    p->launches.expire(now_ns_, limits_.launch_age_ns, limits_.executed_launch_age_ns, counts);
+    launch_count_ += p->launches.size();
+  }
+  count(counts);
+}
+
+JoinResult Joiner::Impl::finish() {
+  while (waiting_count_ != 0) resolve_oldest();
+  Spread spread = window_.rows([&](uint32_t slot) {
+    const Process& p = *processes_[slot];
+    return p.launches_lost != 0 && p.max_weight_q32 <= kOneQ32;
+  });
+  JoinResult result;
+  result.rows = std::move(spread.rows);
+  stats_.stacks_trimmed += spread.stacks_trimmed;
+  account(result);
+  result.stats = stats_;
+  reset_window();
+  return result;
+}
+
+// What the rows say becomes the window's accounting; `pending` goes down by each of them, so that a
+// row too many or too few shows in Accounting::check().
+void Joiner::Impl::account(JoinResult& result) {
+  std::vector<uint32_t> places(processes_.size(), 0);
+  for (const Row& row : result.rows) {
+    Accounting& window = processes_[row.process]->window;
+    if (row.match == Match::kExact) continue;
+    window.pending -= row.executions;
+    window.pending_ns -= row.time_ns;
+    if (row.match == Match::kSampled) {
+      window.sampled += row.executions;
+      window.sampled_ns += row.time_ns;
+    } else {
+      window.unattributed[static_cast<size_t>(row.reason)] += row.executions;
+      window.unattributed_ns[static_cast<size_t>(row.reason)] += row.time_ns;
+    }
+  }
+  const auto add = [&](Process& p) {
+    const std::optional<uint64_t> emitted = p.lifetime.emitted;
+    p.lifetime += p.window;
+    p.lifetime.emitted = emitted;
+    result.processes.push_back({p.id, p.window, p.lifetime});
+  };
+  for (size_t slot = 0; slot < processes_.size(); ++slot) {
+    places[slot] = static_cast<uint32_t>(result.processes.size());
+    if (processes_[slot]) add(*processes_[slot]);
+  }
+  if (refused_.window.received != 0) add(refused_);
+  for (Row& row : result.rows) row.process = places[row.process];
+}
+
+void Joiner::Impl::reset_window() {
+  window_.clear();
+  ++window_serial_;
+  refused_.window = {};
+  for (auto& p : processes_) {
+    if (!p) continue;
+    p->window = {};
+    p->classes = p->exact_rows = 0;
+    p->last_class = UINT32_MAX;
+    if (!p->is_gone) continue;
+    launch_count_ -= p->launches.size();
+    LaunchCacheCounts counts;
+    p->launches.make_room(0, counts);
+    count(counts);
+    slots_.erase(p->id);
+    p.reset();
+  }
+  last_slot_ = UINT32_MAX;
+}
+
+std::vector<StackId> Joiner::Impl::live_stacks() const {
+  std::vector<StackId> stacks;
+  for (const auto& p : processes_) {
+    if (p) p->launches.append_stacks(stacks);
+  }
+  std::sort(stacks.begin(), stacks.end());
+  stacks.erase(std::unique(stacks.begin(), stacks.end()), stacks.end());
+  return stacks;
+}
+
+Joiner::Joiner(const JoinerLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}
+Joiner::~Joiner() = default;
+
+void Joiner::add_launch(ProcessId process, const gpuprof_launch_v1& launch, StackId stack,
+                        uint32_t tid) {
+  impl_->add_launch(process, launch, stack, tid);
+}
+
+void Joiner::add_execs(ProcessId process, std::span<const gpuprof_exec_v1> execs) {
+  impl_->add_execs(process, execs);
+}
+
+void Joiner::add_ring_loss(ProcessId process, uint32_t probe, uint64_t records, uint32_t reason) {
+  impl_->add_ring_loss(process, probe, records, reason);
+}
+
+void Joiner::set_shim_loss(ProcessId process, uint32_t drop_class, uint64_t total) {
+  if (!is_execution_loss(drop_class)) return;
+  Process* p = impl_->process(process);
+  if (!p) return;
+  // The window holds what came since it began: total less what earlier windows told.
+  p->window.lost_shim[drop_class] = total - std::min(total, p->lifetime.lost_shim[drop_class]);
+}
+
+void Joiner::set_emitted(ProcessId process, uint64_t total) {
+  if (Process* p = impl_->process(process)) p->lifetime.emitted = total;
+}
+
+void Joiner::advance(uint64_t now_ns) { impl_->advance(now_ns); }
+JoinResult Joiner::finish_window() { return impl_->finish(); }
+
+void Joiner::remove_process(ProcessId process) {
+  if (impl_->find(process)) impl_->process(process)->is_gone = true;
+}
+
+std::vector<StackId> Joiner::live_stacks() const { return impl_->live_stacks(); }
+
+const Accounting* Joiner::window_accounting(ProcessId process) const {
+  const Process* p = impl_->find(process);
+  return p ? &p->window : nullptr;
+}
+
+const JoinStats& Joiner::stats() const { return impl_->stats_; }
+
+}  // namespace gpuprof::join

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The real `go tool pprof` reads what we write: no warning, no search for binaries, nothing billed to
+// another function.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include "daemon/pprof/writer.h"
+#include "tests/unit/join/fake_frames.h"
+#include "tests/unit/join/records.h"
+
+namespace gpuprof::pprof {
+namespace {
+
+using namespace join::testing;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Output {
+  int status = -1;
+  std::string out;
+  std::string err;
+};
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+class GoPprof : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    // A test that needs it and cannot find it fails: scripts/check installs Go.
+    ASSERT_TRUE(std::filesystem::exists(GPUPROF_GO)) << "go not found at configure time: install golang";
+    std::string pattern = (std::filesystem::temp_directory_path() / "gpuprof-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+    file_ = directory_ / "profile.pb.gz";
+    build();
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  Output pprof(const std::string& options) {
+    const std::string command = "cd '" + directory_.string() + "' && HOME=. PPROF_TMPDIR=. timeout 100 " +
+                                GPUPROF_GO + " tool pprof " + options + " profile.pb.gz >out 2>err";
+    Output output;
+    const int status = std::system(command.c_str());
+    output.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    output.out = read_file(directory_ / "out");
+    output.err = read_file(directory_ / "err");
+    return output;
+  }
+
+  // Two processes of one executable, same addresses; two kernels of one short name, one 3,000 bytes
+  // long; copies, memset, a graph, JIT code, code without symbols.
+  void build() {
+    using namespace join;
+    Joiner joiner;
+    uint32_t id = 0;
+    const auto run = [&](ProcessId process, StackId stack, const gpuprof_exec_v1& like) {
+      ++id;
+      if (stack != kNoStack) joiner.add_launch(process, launch(id), stack, 1);
+      gpuprof_exec_v1 record = like;
+      record.correlation = id;
+      add(joiner, record, process);
+    };
+    std::string longest = "_Z6kernelI";
+    while (longest.size() < 2990) longest += "N16another_libraryx11SomeElementE";
+    // pprof's own demangler would show both as "odd".
+    const std::string odd = "_Z3oddILi7E";
+    for (const ProcessId process : {kProcess, ProcessId{200, 1}}) {
+      frames_[process].info = {"app", "/nowhere/bin/app"};
+      frames_[process].kernels = {{1, "_Z5saxpyifPKfPf"}, {2, longest + "fEvv"},
+                                  {3, longest + "dEvv"}, {4, "plain"},
+                                  {5, odd + "fEvT_"}, {6, odd + "dEvT_"}};
+      const uint32_t lib = frames_.add_module(process, "/nowhere/lib/libwork.so.1");
+      const uint32_t app = frames_.add_module(process, "/nowhere/bin/app");
+      const uint32_t jit = frames_.add_module(process, "[jit]", 0x7f0000000000);
+      const uint32_t bare = frames_.add_module(process, "/nowhere/lib/libbare.so");
+      const uint64_t main = frames_.add_pc(process, app, 0x10, {"main"});
+      const uint64_t step = frames_.add_pc(process, lib, 0x20, {"inlined_step", "step"});
+      const uint64_t other = frames_.add_pc(process, lib, 0x30, {"other"});
+      const uint64_t jitted = frames_.add_pc(process, jit, 0x40, {"py::<module>:train.py"});
+      const uint64_t nameless = frames_.add_pc(process, bare, 0x50, {});
+      const StackId a = stacks_.intern(std::vector{step, main});
+      const StackId b = stacks_.intern(std::vector{other, nameless, jitted, main});
+      gpuprof_exec_v1 copy = exec(0, 0, 50);
+      copy.kind = GPUPROF_KIND_MEMCPY;
+      copy.copy_kind = GPUPROF_COPY_HTOD;
+      gpuprof_exec_v1 set = exec(0, 0, 25);
+      set.kind = GPUPROF_KIND_MEMSET;
+      gpuprof_exec_v1 node = exec(0, 4, 10);
+      node.graph_id = 5;
+      run(process, a, exec(0, 1, 1000));
+      run(process, a, exec(0, 2, 2000));
+      run(process, b, exec(0, 3, 4000));
+      run(process, b, copy);
+      run(process, a, set);
+      run(process, b, node);
+      run(process, kNoStack, exec(0, 4, 7));
+      run(process, a, exec(0, 5, 100));
+      run(process, a, exec(0, 6, 300));
+    }
+    Model model = assemble(joiner.finish_window(), stacks_, frames_);
+    model.time_unix_ns = 1'700'000'000'000'000'000;
+    model.duration_ns = 2'000'000'000;
+    model.comments = {"gpu-profiled test"};
+    const Result<std::string> bytes = serialize(model);
+    ASSERT_TRUE(bytes.has_value());
+    std::ofstream(file_, std::ios::binary) << *bytes;
+  }
+
+  FakeFrames frames_;
+  join::StackTable stacks_;
+  std::filesystem::path directory_;
+  std::filesystem::path file_;
+};
+
+// 2 × (1000 + 2000 + 4000 + 50 + 25 + 10 + 7 + 100 + 300)
+constexpr const char* kTotal = "14984ns";
+constexpr const char* kTop = "-top -unit=ns -nodecount=100 -nodefraction=0";
+
+TEST_F(GoPprof, TopHasEveryFrameAndTheTotal) {
+  const Output top = pprof(kTop);
+  EXPECT_EQ(top.status, 0) << top.err;
+  EXPECT_EQ(top.err, "");
+  EXPECT_THAT(top.out, HasSubstr("Type: gpu_time"));
+  EXPECT_THAT(top.out, HasSubstr(std::string(kTotal) + ", 100% of " + kTotal + " total"));
+  for (const char* frame : {"saxpy", "[memcpy HtoD]", "[memset]", "[cuda graph]", "[no stack]", "plain", "main",
+                            "step", "inlined_step (inline)", "py::<module>:train.py", "[libbare.so]"}) {
+    EXPECT_THAT(top.out, HasSubstr(frame));
+  }
+  EXPECT_TRUE(std::regex_search(top.out, std::regex("2000ns +[0-9.]+% +[0-9.]+% +2000ns +[0-9.]+% +saxpy\n"))) << top.out;
+}
+
+TEST_F(GoPprof, EveryViewReadsWithoutAWarning) {
+  for (const char* options :
+       {"-raw", "-traces", "-tags", "-comments", "-peek=saxpy", "-tree", "-lines -top", "-addresses -top",
+        "-sample_index=gpu_executions -top", "-dot", "-proto -output=again.pb.gz", "-symbolize=local -top",
+        "-list=saxpy", "-tagfocus=gpu_join=exact -top", "-tagroot=pid -top"}) {
+    const Output view = pprof(options);
+    EXPECT_EQ(view.status, 0) << options << view.err;
+    if (std::string(options).find("-proto") != std::string::npos) continue;  // tells the file's name
+    EXPECT_EQ(view.err, "") << options;
+    EXPECT_NE(view.out, "") << options;
+  }
+}
+
+TEST_F(GoPprof, ExecutionsAreTheSecondSampleType) {
+  const Output top = pprof("-top -sample_index=gpu_executions");
+  EXPECT_THAT(top.out, HasSubstr("Type: gpu_executions"));
+  EXPECT_THAT(top.out, HasSubstr("100% of 18 total"));
+}
+
+TEST_F(GoPprof, LabelsAreTags) {
+  const Output tags = pprof("-tags");
+  for (const char* key : {"gpu_join:", "gpu_join_reason:", "gpu_device:", "gpu_uuid:", "gpu_stream:",
+                          "gpu_context:", "gpu_graph_id:", "pid:", "comm:", "thread:"}) {
+    EXPECT_THAT(tags.out, HasSubstr(key));
+  }
+  EXPECT_THAT(tags.out, HasSubstr("unmatched"));
+}
+
+TEST_F(GoPprof, LongKernelsOfOneShortNameStayApart) {
+  const Output top = pprof(kTop);
+  const std::regex kernel("\n +(4000|8000)ns +[0-9.]+% +[0-9.]+% +(4000|8000)ns +[0-9.]+% +_Z6kernelIN");
+  EXPECT_EQ(std::distance(std::sregex_iterator(top.out.begin(), top.out.end(), kernel), std::sregex_iterator()), 2)
+      << top.out;
+  EXPECT_THAT(top.out, HasSubstr("odd<7, float>\n"));
+  EXPECT_THAT(top.out, HasSubstr("odd<7, double>\n"));
+}
+
+TEST_F(GoPprof, MainBinaryIsTheExecutable) {
+  const Output top = pprof("-top");
+  EXPECT_THAT(top.out, HasSubstr("File: app"));
+}
+
+TEST_F(GoPprof, RawMappingsAreDisjointAndSymbolised) {
+  const Output raw = pprof("-raw");
+  std::istringstream lines(raw.out.substr(raw.out.find("Mappings")));
+  std::string line;
+  std::getline(lines, line);
+  const std::regex mapping("^[0-9]+: (0x[0-9a-f]+)/(0x[0-9a-f]+)/(0x[0-9a-f]+) (.*)$");
+  uint64_t last = 0;
+  int count = 0;
+  while (std::getline(lines, line)) {
+    std::smatch match;
+    ASSERT_TRUE(std::regex_match(line, match, mapping)) << line;
+    EXPECT_GT(std::stoull(match[1], nullptr, 16), last) << line;
+    last = std::stoull(match[2], nullptr, 16);
+    EXPECT_THAT(match[4].str(), HasSubstr("[FN]"));
+    ++count;
+  }
+  EXPECT_EQ(count, 9);  // two processes of four objects, and [cuda]
+}
+
+// Source view: each function's own lines carry its own cost, a kernel's none of another's.
+TEST_F(GoPprof, ListAndWeblistBillNoFunctionForAnother) {
+  for (const char* kernel : {"saxpy", "plain", "odd<7, float>"}) {  // no line table yet: said, not guessed
+    const Output list = pprof(std::string("-unit=ns -list='^") + kernel + "'");
+    EXPECT_EQ(list.status, 0) << list.err;
+    EXPECT_THAT(list.out, HasSubstr("No source information for " + std::string(kernel)));
+    EXPECT_THAT(list.out, Not(HasSubstr("ROUTINE")));
+  }
+  const Output step = pprof("-unit=ns -list=^step$");
+  EXPECT_THAT(step.out, HasSubstr("ROUTINE ======================== step in /src/step.cc"));
+  EXPECT_THAT(step.out, HasSubstr("6850ns"));
+  EXPECT_THAT(step.out, Not(HasSubstr("8120ns")));
+  const Output web = pprof("-unit=ns -weblist=. -output=web.html");
+  EXPECT_EQ(web.status, 0) << web.err;
+}
+
+}  // namespace
+}  // namespace gpuprof::pprof
