@@ -12,7 +12,7 @@
 namespace gpuprof::shim {
 namespace {
 
-constinit std::atomic<uint64_t> drops[GPUPROF_DROP_CLASS_COUNT];
+constinit std::atomic<uint64_t> drops[GPUPROF_DROP_CLASS_COUNT]{};
 
 // Threads spread over the lines by their id; two on one line still count exactly.
 constexpr uint32_t kShards = 64;
@@ -20,11 +20,11 @@ struct alignas(64) LaunchShard {
   std::atomic<uint64_t> seen{0};
   std::atomic<uint64_t> drawn{0};
 };
-constinit LaunchShard launches[kShards];
+constinit LaunchShard launches[kShards]{};
 
 // What readers were told last. Guarded by `emitting`.
 constinit std::atomic<bool> emitting{false};
-constinit uint64_t told[GPUPROF_DROP_CLASS_COUNT];
+constinit uint64_t told[GPUPROF_DROP_CLASS_COUNT]{};
 constinit std::atomic<bool> forget{false};
 
 // autoarm, the last one, never fires.

@@ -14,7 +14,7 @@ constexpr uint32_t kSlotRecords = GPUPROF_MAX_BATCH_RECORDS;
 static_assert(kSlotRecords * sizeof(gpuprof_exec_v1) <= GPUPROF_MAX_BATCH_BYTES);
 
 // In .bss: a slot that was never used costs nothing.
-constinit gpuprof_exec_v1 slots[kSlots][kSlotRecords];
+constinit gpuprof_exec_v1 slots[kSlots][kSlotRecords]{};
 constinit std::atomic<uint32_t> slots_taken{0};  // a bit each
 
 int claim_slot() {

@@ -16,9 +16,9 @@ constexpr uint32_t kMaxOpenWindows = 64;
 
 // Both guarded by `lock`.
 constinit SpinLock lock;
-constinit gpuprof_device_v1 devices[kMaxDevices];
-constinit bool device_known[kMaxDevices];
-constinit gpuprof_window_v1 windows[kMaxOpenWindows];  // event INVALID: free
+constinit gpuprof_device_v1 devices[kMaxDevices]{};
+constinit bool device_known[kMaxDevices]{};
+constinit gpuprof_window_v1 windows[kMaxOpenWindows]{};  // event INVALID: free
 
 void remember_window(const gpuprof_window_v1& window) {
   SpinGuard guard(lock);

@@ -30,10 +30,10 @@ static_assert(GPUPROF_PROBE_COUNT == 11, "usdt_sites.S has a semaphore and a sit
 struct alignas(64) Total {
   std::atomic<uint64_t> records{0};
 };
-constinit Total totals[GPUPROF_PROBE_COUNT];
+constinit Total totals[GPUPROF_PROBE_COUNT]{};
 
 // Service thread only.
-constinit uint16_t last_semaphore[GPUPROF_PROBE_COUNT];
+constinit uint16_t last_semaphore[GPUPROF_PROBE_COUNT]{};
 
 bool is_probe(gpuprof_probe probe) {
   return probe > GPUPROF_PROBE_INVALID && probe < GPUPROF_PROBE_COUNT;

@@ -168,11 +168,10 @@ TEST(Control, ConcurrentWritesAreSeenWholeOrNotAtAll) {
   std::thread writer([&] {
     std::atomic_ref<uint32_t> seq(page.seq);
     for (uint32_t i = 2; !stop; ++i) {
-      seq.store(seq.load() + 1);
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-      std::atomic_ref<uint32_t>(page.stack_rate).store(i, std::memory_order_relaxed);
-      std::atomic_ref<uint32_t>(page.process_rate).store(i, std::memory_order_relaxed);
-      std::atomic_ref<uint64_t>(page.sampler_seed).store(i, std::memory_order_relaxed);
+      seq.exchange(seq.load() + 1, std::memory_order_seq_cst);
+      std::atomic_ref<uint32_t>(page.stack_rate).store(i);
+      std::atomic_ref<uint32_t>(page.process_rate).store(i);
+      std::atomic_ref<uint64_t>(page.sampler_seed).store(i);
       seq.store(seq.load() + 1, std::memory_order_release);
       if (i % 64 == 0) std::this_thread::yield();
     }
