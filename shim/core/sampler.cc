@@ -11,6 +11,7 @@ namespace {
 
 constexpr uint64_t kWindowsPerSecond = 1'000'000'000u / kSamplerWindowNs;
 constexpr uint64_t kScaleMax = kWeightOne << 12;
+constexpr uint64_t kBytesUnlimited = UINT64_MAX / 16;
 
 constinit ProcessBudget the_budget;
 // Zeroed for each new thread and freed by the C library with the thread: no destructor, no list.
@@ -48,8 +49,10 @@ void ProcessBudget::configure(const SamplerRates& rates, uint64_t now_ns) {
   thread_rate_.store(or_default(rates.per_thread, kDefaultThreadRate), std::memory_order_relaxed);
   process_rate_.store(or_default(rates.per_process, kDefaultProcessRate),
                       std::memory_order_relaxed);
-  process_bytes_.store(or_default(rates.process_bytes, kDefaultProcessBytes),
-                       std::memory_order_relaxed);
+  // Who wants every launch's stack and names no byte limit has none.
+  const uint64_t bytes_otherwise =
+      rates.per_thread == kRateUnlimited ? kBytesUnlimited : kDefaultProcessBytes;
+  process_bytes_.store(or_default(rates.process_bytes, bytes_otherwise), std::memory_order_relaxed);
   uint64_t seed = rates.seed;
   if (seed == 0) random_bytes(&seed, sizeof seed);
   seed_.store(seed, std::memory_order_relaxed);

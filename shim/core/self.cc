@@ -9,8 +9,15 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "proto/ring_abi.h"
+
+// ld.so's: where the main thread's stack began. pthread_getattr_np would read /proc/self/maps for
+// it.
+extern "C" void* __libc_stack_end;
 
 namespace gpuprof::shim {
 namespace {
@@ -18,6 +25,23 @@ namespace {
 constexpr unsigned kGrndNonblock = 1;  // GRND_NONBLOCK; <sys/random.h> is newer than glibc 2.17
 
 __thread uint32_t cached_thread_id;
+
+// Outer end of the thread's stack; kNoStackTop: asked, not known. 0: not asked yet.
+constexpr uintptr_t kNoStackTop = 1;
+__thread uintptr_t cached_stack_top;
+
+uintptr_t find_stack_top() {
+  if (thread_id() == static_cast<uint32_t>(syscall(SYS_getpid))) {
+    return reinterpret_cast<uintptr_t>(__libc_stack_end);
+  }
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return kNoStackTop;
+  void* low = nullptr;
+  size_t bytes = 0;
+  const int error = pthread_attr_getstack(&attributes, &low, &bytes);
+  pthread_attr_destroy(&attributes);
+  return error == 0 ? reinterpret_cast<uintptr_t>(low) + bytes : kNoStackTop;
+}
 
 struct BuildIdSearch {
   uintptr_t address;  // inside the object that is looked for
@@ -74,6 +98,13 @@ uint32_t thread_id() {
   // Inherited by a forked child, where nothing of ours is emitted any more.
   if (cached_thread_id == 0) cached_thread_id = static_cast<uint32_t>(syscall(SYS_gettid));
   return cached_thread_id;
+}
+
+uint32_t stack_copy_bytes() {
+  if (cached_stack_top == 0) cached_stack_top = find_stack_top();
+  const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  const uintptr_t depth = cached_stack_top - here;  // wraps to something large off the stack
+  return depth < GPUPROF_STACK_MAX_BYTES ? static_cast<uint32_t>(depth) : GPUPROF_STACK_MAX_BYTES;
 }
 
 uint64_t process_start_ticks() {

@@ -14,6 +14,11 @@ namespace gpuprof::shim {
 // gettid(2), in the process's own pid namespace. Cached per thread: after the first call no
 // syscall.
 uint32_t thread_id();
+// About how many bytes a copy of the calling thread's stack takes: from here to its outer end, at
+// most GPUPROF_STACK_MAX_BYTES. That much, too, where the stack pointer is not on the thread's own
+// stack (coroutines) or the end is not known. The first call of a thread other than the main one
+// asks the C library, which allocates; after it a subtraction.
+uint32_t stack_copy_bytes();
 // Field 22 of /proc/self/stat, clock ticks since boot; 0 where /proc is not mounted.
 uint64_t process_start_ticks();
 // Copies the NT_GNU_BUILD_ID of the object that holds this code, zero-padded to 20 bytes. False

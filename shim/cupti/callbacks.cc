@@ -8,6 +8,7 @@
 #include "shim/core/probes.h"
 #include "shim/core/sampler.h"
 #include "shim/core/self.h"
+#include "shim/core/status.h"
 #include "shim/cupti/arming.h"
 #include "shim/cupti/callback_ids.h"
 #include "shim/cupti/callback_scope.h"
@@ -44,6 +45,10 @@ void emit_launch(Domain domain, CUpti_CallbackId id, Call call, const CUpti_Call
                  const shim::WideCorrelation& wide, uint64_t weight_q32) noexcept {
   if (!shim::enabled(GPUPROF_PROBE_LAUNCH)) return;
   const CallbackScope scope;
+  if (!shim::charge_stack_bytes(shim::stack_copy_bytes())) {
+    shim::count_drop(GPUPROF_DROP_STACK_BUDGET);
+    return;
+  }
   gpuprof_launch_v1 launch = {};
   launch.time_ns = shim::monotonic_ns();
   launch.correlation = wide.id;

@@ -187,6 +187,7 @@ TEST(Sampler, EveryLaunchIsDrawnWhenAskedFor) {
     sim.now += 2'000;
     ASSERT_TRUE(thread.draw(sim.budget, sim.now, &weight));
     ASSERT_EQ(weight, kWeightOne);
+    ASSERT_TRUE(sim.budget.charge_bytes(65'536, sim.now));  // 32 GB/s
   }
 }
 

@@ -225,6 +225,29 @@ TEST(Thread, ServiceThreadIsNamedUnsignalledAndSmall) {
   EXPECT_EQ(cancel_state, PTHREAD_CANCEL_DISABLE);
 }
 
+// Not inlined, or the array would belong to the caller's frame.
+__attribute__((noinline)) uint32_t from_below(size_t bytes) {
+  volatile char used[8192];
+  used[0] = 1;
+  used[sizeof used - 1] = used[0];
+  const uint32_t here = bytes <= sizeof used ? stack_copy_bytes() : from_below(bytes - sizeof used);
+  return here + static_cast<uint32_t>(used[0] - 1);
+}
+
+TEST(Thread, StackCopyBytesFollowTheDepthAndAreCapped) {
+  const auto check = [] {
+    const uint32_t shallow = stack_copy_bytes();
+    EXPECT_GT(shallow, 0u);
+    EXPECT_LT(shallow, 32'768u);
+    const uint32_t deeper = from_below(2 * 8192);
+    EXPECT_GE(deeper, shallow + 2 * 8192);
+    EXPECT_LT(deeper, shallow + 3 * 8192);
+    EXPECT_EQ(from_below(20 * 8192), 65'536u);
+  };
+  check();
+  std::thread(check).join();
+}
+
 TEST(Thread, FutexTimesOutAndSeesChanges) {
   std::atomic<uint32_t> word{0};
   EXPECT_FALSE(futex_wait(word, 0, 10'000'000));
