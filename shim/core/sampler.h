@@ -30,8 +30,8 @@ inline constexpr uint32_t kRateUnlimited = UINT32_MAX;
 inline constexpr uint64_t kWeightOne = uint64_t{1} << 32;         // p = 1
 inline constexpr uint64_t kWeightMax = uint64_t{1} << (32 + 20);  // p = 2^-20
 
-// 0 anywhere: the default. kRateUnlimited as per_thread: p = 1 whatever the process budget says, and
-// no byte limit unless process_bytes names one.
+// 0 anywhere: the default. kRateUnlimited as per_thread: p = 1 whatever the process budget says,
+// and no byte limit unless process_bytes names one.
 struct SamplerRates {
   uint32_t per_thread = 0;
   uint32_t per_process = 0;
