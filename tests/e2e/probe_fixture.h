@@ -4,6 +4,7 @@
 // test library in this very process.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -115,6 +116,7 @@ struct Mode {
   std::string name;
   std::string fallbacks;
 };
+inline void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }
 const std::vector<Mode>& all_modes();
 std::string mode_name(const testing::TestParamInfo<Mode>& info);
 

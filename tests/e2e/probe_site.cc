@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/e2e/probe_site.h"
 
+#include <cstdlib>
+
 #include "proto/usdt_abi.h"
 
 extern "C" {
 
 extern uint16_t gpuprof_semaphores[GPUPROF_PROBE_COUNT];
 
-#define GPUPROF_SITES(X)                                                                    \
-  X(process_v1)                                                                             \
-  X(launch_v1) X(exec_v1) X(pc_sample_v1) X(name_v1) X(module_v1) X(device_v1) X(window_v1) \
-      X(drop_v1) X(autoarm)
+#define GPUPROF_SITES(X)                                                                  \
+  X(process_v1)                                                                           \
+  X(launch_v1)                                                                            \
+  X(exec_v1) X(pc_sample_v1) X(name_v1) X(module_v1) X(device_v1) X(window_v1) X(drop_v1) \
+      X(autoarm)
 #define DECLARE(name) void gpuprof_fire_##name(const void*, uint32_t, uint64_t);
 GPUPROF_SITES(DECLARE)
 
@@ -31,6 +34,18 @@ const uint8_t* probe_site_address(uint32_t probe) {
 
 uint16_t probe_site_semaphore(uint32_t probe) {
   return __atomic_load_n(&gpuprof_semaphores[probe], __ATOMIC_ACQUIRE);
+}
+
+// Preloaded into some program, the library fires executions by itself.
+[[gnu::constructor]] static void fire_from_environment() {
+  const char* count = std::getenv("PROBE_SITE_FIRE_EXECS");
+  if (!count) return;
+  gpuprof_exec_v1 exec{};
+  exec.start_ns = exec.end_ns = 1;
+  exec.kind = GPUPROF_KIND_KERNEL;
+  for (uint64_t seq = 0; seq < std::strtoull(count, nullptr, 10); seq++) {
+    probe_site_fire(GPUPROF_PROBE_EXEC, &exec, 1, seq);
+  }
 }
 
 #if defined(__x86_64__)

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Full rings and quotas: every record is delivered or told as lost, with the reason, to the record.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/e2e/probe_fixture.h"
+#include "tests/e2e/probe_site.h"
+
+namespace gpuprof::probe {
+namespace {
+
+class ProbeLoss : public ProbeE2e {
+ protected:
+  // Batches of `count` executions, from number `seq` on; returns the next number.
+  uint64_t fire(uint64_t batches, uint32_t count, uint64_t seq = 0) {
+    std::vector<gpuprof_exec_v1> execs(count);
+    for (uint64_t b = 0; b < batches; b++) {
+      for (uint32_t i = 0; i < count; i++) execs[i] = sample_exec(seq + i);
+      probe_site_fire(GPUPROF_PROBE_EXEC, execs.data(), count, seq);
+      seq += count;
+    }
+    return seq;
+  }
+
+  void begin(ProbeOptions options) {
+    start(options);
+    attach();
+    watch_self();
+  }
+
+  [[nodiscard]] uint64_t exec_lost(LossReason reason) {
+    return sink.lost[{GPUPROF_PROBE_EXEC, reason}];
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Modes, ProbeLoss, testing::ValuesIn(all_modes()), mode_name);
+
+ProbeOptions small_rings() {
+  ProbeOptions options;
+  options.events_ring_bytes = 256 << 10;
+  options.stacks_ring_bytes = 64 << 10;
+  options.reorder_window = std::chrono::milliseconds(1);
+  return options;
+}
+
+TEST_P(ProbeLoss, FullRingIsCountedToTheRecord) {
+  begin(small_rings());
+  uint64_t sent = fire(40, 250);  // 1.1 MB
+  poll();
+  ASSERT_LT(sink.execs.size(), sent);
+  ASSERT_GT(sink.execs.size(), 0u);
+  sent = fire(1, 3, sent);  // reveals the gap
+  poll();
+  usleep(2000);
+  poll();
+  EXPECT_EQ(sink.execs.size() + exec_lost(LossReason::kRingFull), sent);
+  EXPECT_EQ(sink.lost_of(GPUPROF_PROBE_EXEC), exec_lost(LossReason::kRingFull));
+  const ProbeCounters counters = session->counters();
+  EXPECT_EQ(counters.bpf[GPUPROF_BPF_EVENTS_FULL_RECORDS], exec_lost(LossReason::kRingFull));
+  EXPECT_EQ(counters.bpf[GPUPROF_BPF_EVENTS_FULL] * 250, exec_lost(LossReason::kRingFull));
+}
+
+TEST_P(ProbeLoss, LossesAfterTheLastRecordAreToldAtTheEnd) {
+  begin(small_rings());
+  const uint64_t sent = fire(40, 250);
+  session->flush();
+  EXPECT_EQ(sink.execs.size() + exec_lost(LossReason::kRingFull), sent);
+  session->flush();  // told once
+  EXPECT_EQ(sink.execs.size() + sink.lost_of(GPUPROF_PROBE_EXEC), sent);
+}
+
+TEST_P(ProbeLoss, ForgettingAProcessSettlesIt) {
+  begin(small_rings());
+  const uint64_t sent = fire(40, 250);
+  poll();
+  session->forget(sink.last_process);
+  EXPECT_EQ(sink.execs.size() + exec_lost(LossReason::kRingFull), sent);
+  session->flush();
+  EXPECT_EQ(sink.execs.size() + sink.lost_of(GPUPROF_PROBE_EXEC), sent);
+}
+
+TEST_P(ProbeLoss, ProcessQuotaIsEnforcedAndCounted) {
+  ProbeOptions options;
+  options.process_bytes_per_s = 100'000;
+  options.reorder_window = std::chrono::milliseconds(1);
+  begin(options);
+  const uint64_t sent = fire(200, 100);  // 2.2 MB, within two windows of a second
+  session->flush();
+  EXPECT_EQ(sink.execs.size() + exec_lost(LossReason::kQuota), sent);
+  EXPECT_LE(sink.execs.size() * sizeof(gpuprof_exec_v1), 2 * options.process_bytes_per_s);
+  EXPECT_GT(sink.execs.size(), 0u);
+  EXPECT_EQ(session->counters().bpf[GPUPROF_BPF_QUOTA_RECORDS], exec_lost(LossReason::kQuota));
+}
+
+TEST_P(ProbeLoss, UserQuotaCoversAllProcessesOfAUser) {
+  ProbeOptions options;
+  options.user_bytes_per_s = 100'000;
+  begin(options);
+  for (int i = 0; i < 10; i++) {
+    ASSERT_EQ(in_child([&] {
+                fire(20, 100);
+                return 0;
+              }),
+              0);
+  }
+  session->flush();
+  // Three windows of a second at most.
+  EXPECT_LE(sink.execs.size() * sizeof(gpuprof_exec_v1), 3 * options.user_bytes_per_s);
+  EXPECT_EQ(sink.execs.size() + exec_lost(LossReason::kQuota), 10u * 20 * 100);
+}
+
+TEST_P(ProbeLoss, DefaultsLoseNothingAt200kExecutionsASecond) {
+  begin({});
+  uint64_t sent = 0;
+  for (int tick = 0; tick < 10; tick++) {  // 100 ms each: what the shim flushes at once
+    sent = fire(80, 250, sent);
+    poll();
+  }
+  session->flush();
+  EXPECT_EQ(sink.execs.size(), sent);
+  EXPECT_TRUE(sink.lost.empty());
+}
+
+TEST_P(ProbeLoss, LaunchesOutliveTheirStacks) {
+  begin(small_rings());
+  for (uint32_t i = 0; i < 100; i++) {
+    const gpuprof_launch_v1 launch = sample_launch(i);
+    probe_site_fire(GPUPROF_PROBE_LAUNCH, &launch, 1, i);
+  }
+  poll();
+  session->flush();
+  ASSERT_EQ(sink.launches.size(), 100u);
+  const ProbeCounters counters = session->counters();
+  EXPECT_GT(counters.stacks_lost, 0u);
+  EXPECT_GT(counters.stacks_delivered, 0u);
+  EXPECT_EQ(counters.stacks_lost, counters.bpf[GPUPROF_BPF_STACKS_FULL]);
+  EXPECT_EQ(counters.stacks_lost + counters.stacks_delivered, 100u);
+  EXPECT_TRUE(sink.lost.empty());
+}
+
+TEST_P(ProbeLoss, StacksCannotSpendTheQuotaOfExecutions) {
+  ProbeOptions options;
+  options.process_bytes_per_s = 60'000;
+  begin(options);
+  for (uint32_t i = 0; i < 200; i++) {
+    const gpuprof_launch_v1 launch = sample_launch(i);
+    probe_site_fire(GPUPROF_PROBE_LAUNCH, &launch, 1, i);
+  }
+  fire(1, 100);
+  session->flush();
+  EXPECT_EQ(sink.execs.size(), 100u);
+  EXPECT_EQ(sink.launches.size() + sink.lost_of(GPUPROF_PROBE_LAUNCH), 200u);
+  EXPECT_GT(session->counters().bpf[GPUPROF_BPF_STACKS_QUOTA], 0u);
+}
+
+// Four threads take numbers and fire as the shim does; the reader runs beside them.
+TEST_P(ProbeLoss, ThreadsRaceTheReaderWithoutLoss) {
+  begin({});
+  std::atomic<uint64_t> numbers{0};
+  std::atomic<int> running{4};
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; t++) {
+    threads.emplace_back([&] {
+      const std::vector<gpuprof_exec_v1> execs(16, sample_exec(1));
+      for (int i = 0; i < 2000; i++) {
+        const uint64_t seq = numbers.fetch_add(16);
+        probe_site_fire(GPUPROF_PROBE_EXEC, execs.data(), 16, seq);
+      }
+      running--;
+    });
+  }
+  while (running > 0) {
+    ASSERT_TRUE(session->poll(std::chrono::milliseconds(5)));
+  }
+  threads.clear();
+  session->flush();
+  EXPECT_EQ(sink.execs.size(), 4u * 2000 * 16);
+  EXPECT_TRUE(sink.lost.empty());
+  EXPECT_EQ(session->counters().duplicate_records, 0u);
+}
+
+}  // namespace
+}  // namespace gpuprof::probe
