@@ -20,7 +20,7 @@ enum class Key : uint32_t {
   kSubscribeFail, kSubscribeMs, kDropEvery, kZeroTimesEvery, kReverseTimesEvery, kLateMs, kReorder, kCorrelation,
   kOtherClient, kFlushHang, kFlushWaits, kCancelAt, kClockStepNs, kLaunchFailEvery, kQueueNs,
   kTemporaryModules, kEnableFail, kCallbackFail, kRegisterFail, kDefaultDurationNs, kNoDriverLaunch,
-  kWorkerMs, kCount,
+  kWorkerMs, kFatalError, kCount,
 };
 
 /// What the calling thread is in the middle of, as far as the rules care.

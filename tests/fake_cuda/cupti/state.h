@@ -59,6 +59,7 @@ struct Cupti {
   std::atomic<uint64_t> flush_calls{0};
   std::atomic<bool> pc_enabled{false};
   std::atomic<bool> pc_started{false};
+  std::atomic<bool> dead{false};  // STATE/FATAL_ERROR was reported
   std::atomic<CUptiResult> last_error{CUPTI_SUCCESS};
 
   std::mutex producers_mutex;

@@ -64,7 +64,19 @@ bool quirk_swallows(const ApiCall& call) {
          (api_version() == 18 && driver_interface()->setting(Key::kDriver) >= 13000);
 }
 
+/// From 12.2 on CUPTI reports an error that it does not survive, and is gone afterwards.
+void report_fatal_error() {
+  if (!driver_interface()->consume(Key::kFatalError)) return;
+  cupti().dead.store(true);
+  if (!callback_enabled(CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR)) return;
+  CUpti_StateData data{};
+  data.notification.result = CUPTI_ERROR_UNKNOWN;
+  data.notification.message = "the fake was told to die";
+  invoke(CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR, &data);
+}
+
 void on_api(ApiCall& call, CUpti_ApiCallbackSite site) {
+  report_fatal_error();
   if (!callback_enabled(call.domain, call.cbid) || quirk_swallows(call)) return;
   CUpti_CallbackData data{};
   data.callbackSite = site;
@@ -184,6 +196,7 @@ Entry::Entry(const char* name) {
   Interface* driver = driver_interface();
   if (driver == nullptr) return;
   if (driver->forked()) driver->violation("after-fork", "%s in a forked child", name);
+  if (cupti().dead.load()) driver->violation("after-fatal", "%s after a fatal error", name);
   ThreadState& thread = driver->thread();
   if (thread.inside == Inside::kHash || thread.inside == Inside::kBufferRequested) {
     driver->violation("cupti-in-callback", "%s called from a hash or bufferRequested callback", name);

@@ -48,6 +48,7 @@ constexpr Entry kEntries[] = {
     {Key::kDefaultDurationNs, "duration_ns", 5000},
     {Key::kNoDriverLaunch, "no_driver_launch", 0},
     {Key::kWorkerMs, "worker_ms", 5},
+    {Key::kFatalError, "fatal_error", 0},
 };
 static_assert(sizeof(kEntries) / sizeof(kEntries[0]) == static_cast<size_t>(Key::kCount));
 

@@ -3,10 +3,10 @@
 add_library(stub_cupti MODULE stub_cupti.c)
 target_link_libraries(stub_cupti PRIVATE gpuprof_options)
 
-foreach(test cupti_arming_test cupti_faults_test cupti_decline_test)
+foreach(test cupti_arming_test cupti_faults_test cupti_decline_test cupti_modules_test)
   gpuprof_test(${test} LABELS unit
     SOURCES ${test}.cc probe_tap.cc target_process.cc
-    LIBS gpuprof::proto gpuprof::cupti_headers fake_cuda fake_cudart ${CMAKE_DL_LIBS} Threads::Threads)
+    LIBS gpuprof::proto gpuprof::shim_core gpuprof::cupti_headers fake_cuda fake_cudart ${CMAKE_DL_LIBS} Threads::Threads)
   target_compile_definitions(${test} PRIVATE
     GPUPROF_SHIM_FILE="$<TARGET_FILE:gpu-profiled-cupti>" STUB_CUPTI="$<TARGET_FILE:stub_cupti>"
     FAKE_CUPTI_DIR="${FAKE_CUPTI13_DIR}" FAKE_CUPTI12_DIR="${FAKE_CUPTI12_DIR}"
