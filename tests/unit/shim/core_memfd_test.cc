@@ -133,7 +133,7 @@ TEST_F(Memfd, StateTextAndTotalsReachThePage) {
   EXPECT_EQ(page.heartbeat_ns, 12345u);
   EXPECT_GE(page.drop_totals[GPUPROF_DROP_LAUNCHES_SEEN], 1u);
   EXPECT_EQ(current_state(), GPUPROF_STATE_TRACING);
-  set_state(static_cast<gpuprof_state>(99), GPUPROF_REASON_NONE, nullptr);
+  set_state(GPUPROF_STATE_COUNT, GPUPROF_REASON_NONE, nullptr);
   EXPECT_EQ(current_state(), GPUPROF_STATE_TRACING);
 }
 

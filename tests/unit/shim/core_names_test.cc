@@ -41,7 +41,7 @@ class Names : public ::testing::Test {
     (void)own_process();
     ASSERT_EQ(table.create(), Status::kOk);
   }
-  NameTable& table = *new NameTable;  // never unmapped, like the real one
+  NameTable table;
 };
 
 TEST_F(Names, WithoutATableEverythingIsZero) {
