@@ -48,23 +48,35 @@ def check_summary(bench, name, path):
     except (OSError, ValueError) as error:
         bench.report.require(f"{name}: summary", False, f"unreadable: {error}", "readable")
         return None
-    broken = [text for text in identity_texts(summary)]
-    bench.report.require(f"{name}: identities", not broken, "; ".join(broken) or "hold", "hold to the record")
+    stated = list(identities(summary))
+    broken = [where or "total" for where, holds in stated if not holds]
+    bench.report.require(f"{name}: identities", bool(stated) and not broken,
+                         f"broken: {', '.join(broken)}" if broken else f"{len(stated)} hold", "hold to the record")
+    lost = sum(lost_records(summary.get("total", {})))
+    bench.report.require(f"{name}: executions lost", lost == 0, str(lost), "0")
     return summary
 
 
-def identity_texts(value, where=""):
-    """Every object of the summary that says of an identity that it does not hold."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            here = f"{where}.{key}" if where else key
-            if key in ("holds", "balanced", "identity_holds") and inner is False:
-                yield f"{where} does not hold"
-            else:
-                yield from identity_texts(inner, here)
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from identity_texts(inner, f"{where}[{index}]")
+def identities(value, where=""):
+    """(place, holds) of every identity that the summary states."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        if key == "identity_holds":
+            yield where, inner is True
+        else:
+            yield from identities(inner, f"{where}.{key}" if where else str(key))
+
+
+def lost_records(value, inside=False):
+    """Every count below a key lost_in_shim or lost_in_ring."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        counts = inside or key in ("lost_in_shim", "lost_in_ring")
+        if isinstance(inner, int) and not isinstance(inner, bool):
+            if counts:
+                yield inner
+        else:
+            yield from lost_records(inner, counts)
 
 
 def attach_gated(bench, name, command, gate, counts, skip, options=(), ready_timeout=90):
