@@ -7,7 +7,12 @@ our_files() { git ls-files -co --exclude-standard -- "$@"; }
 check_format() {
   local files
   mapfile -t files < <(our_files '*.cc' '*.h' '*.c' '*.cu')
-  clang-format --dry-run -Werror "${files[@]}"
+  # Names only: scripts/format mends them all.
+  if ! clang-format --dry-run -Werror "${files[@]}" 2>&1 | sed -n 's/^\([^ :]*\):[0-9].*error:.*/\1/p' | sort | uniq -c |
+    awk '{ print $2 ": " $1 " places"; bad = 1 } END { exit bad }'; then
+    printf 'run scripts/format\n'
+    return 1
+  fi
 }
 
 # The entry scripts, known by their first line; scripts/lib is read through them (-x -a).
