@@ -28,11 +28,16 @@ std::string broken(const char* what, uint64_t left, uint64_t exact, uint64_t sam
 
 const char* unmatched_name(Unmatched reason) {
   switch (reason) {
-    case Unmatched::kNone: return "";
-    case Unmatched::kNoSample: return "no-sample";
-    case Unmatched::kBeforeArm: return "before-arm";
-    case Unmatched::kLaunchLost: return "launch-lost";
-    case Unmatched::kDeviceLaunched: return "device-launched";
+    case Unmatched::kNone:
+      return "";
+    case Unmatched::kNoSample:
+      return "no-sample";
+    case Unmatched::kBeforeArm:
+      return "before-arm";
+    case Unmatched::kLaunchLost:
+      return "launch-lost";
+    case Unmatched::kDeviceLaunched:
+      return "device-launched";
   }
   return "";
 }

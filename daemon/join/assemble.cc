@@ -27,8 +27,13 @@ class Labels {
       : result_(result), source_(source), options_(options) {}
 
   uint32_t set_of(const Row& row, Model& model) {
-    const LabelKey key{row.process,   row.tid,      row.device_id, row.context_id,
-                       row.stream_id, row.graph_id, static_cast<uint32_t>(row.match),
+    const LabelKey key{row.process,
+                       row.tid,
+                       row.device_id,
+                       row.context_id,
+                       row.stream_id,
+                       row.graph_id,
+                       static_cast<uint32_t>(row.match),
                        static_cast<uint32_t>(row.reason)};
     const auto [at, is_new] = sets_.insert(key);
     if (is_new) sets_[at].value = intern(make(row), model);
@@ -48,7 +53,8 @@ class Labels {
       put(labels, "gpu_join_reason", unmatched_name(row.reason));
     }
     put(labels, "gpu_device", number_text(row.device_id));
-    if (row.device_id != kFolded) put(labels, "gpu_uuid", source_.device(process, row.device_id).uuid);
+    if (row.device_id != kFolded)
+      put(labels, "gpu_uuid", source_.device(process, row.device_id).uuid);
     put(labels, "gpu_context", number_text(row.context_id));
     put(labels, "gpu_stream", number_text(row.stream_id));
     if (row.graph_id != 0) put(labels, "gpu_graph_id", number_text(row.graph_id));
@@ -75,7 +81,8 @@ class Labels {
   // Rows that differ in a suppressed label only share one set.
   uint32_t intern(std::vector<ModelLabel> labels, Model& model) {
     std::string bytes;
-    for (const ModelLabel& label : labels) bytes.append(label.key).append("\0", 1).append(label.text).append("\0", 1);
+    for (const ModelLabel& label : labels)
+      bytes.append(label.key).append("\0", 1).append(label.text).append("\0", 1);
     const auto [at, is_new] =
         by_text_.try_emplace(std::move(bytes), static_cast<uint32_t>(model.label_sets.size()));
     if (is_new) {
@@ -105,7 +112,8 @@ int64_t add_clamped(int64_t value, uint64_t more) {
 uint32_t main_process(const JoinResult& result) {
   uint32_t best = 0;
   for (uint32_t i = 1; i < result.processes.size(); ++i) {
-    if (result.processes[i].window.received_ns > result.processes[best].window.received_ns) best = i;
+    if (result.processes[i].window.received_ns > result.processes[best].window.received_ns)
+      best = i;
   }
   return best;
 }

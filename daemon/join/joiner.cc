@@ -77,10 +77,14 @@ struct Waiting {
 
 const char* match_name(Match match) {
   switch (match) {
-    case Match::kInvalid: return "invalid";
-    case Match::kExact: return "exact";
-    case Match::kSampled: return "sampled";
-    case Match::kUnmatched: return "unmatched";
+    case Match::kInvalid:
+      return "invalid";
+    case Match::kExact:
+      return "exact";
+    case Match::kSampled:
+      return "sampled";
+    case Match::kUnmatched:
+      return "unmatched";
   }
   return "invalid";
 }
@@ -328,8 +332,8 @@ void Joiner::Impl::push_waiting(const Waiting& entry) {
       std::rotate(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(waiting_head_),
                   waiting_.end());
       waiting_head_ = 0;
-      waiting_.resize(std::min<size_t>(std::max<size_t>(waiting_.size() * 2, 1024),
-                                       limits_.max_waiting));
+      waiting_.resize(
+          std::min<size_t>(std::max<size_t>(waiting_.size() * 2, 1024), limits_.max_waiting));
     }
   }
   size_t at = waiting_head_ + waiting_count_;

@@ -30,12 +30,12 @@ inline constexpr uint32_t kFolded = UINT32_MAX;
 struct Row {
   uint32_t process = 0;  // index into JoinResult::processes
   StackId stack = kNoStack;
-  uint32_t tid = 0;      // of the launching thread, 0: unknown
+  uint32_t tid = 0;  // of the launching thread, 0: unknown
   Match match = Match::kInvalid;
   Unmatched reason = Unmatched::kNone;
-  uint8_t kind = 0;       // enum gpuprof_kind; GPUPROF_KIND_INVALID: folded, shown as [other]
-  uint8_t copy_kind = 0;  // enum gpuprof_copy_kind
-  uint32_t device_id = 0;   // these four may be kFolded
+  uint8_t kind = 0;        // enum gpuprof_kind; GPUPROF_KIND_INVALID: folded, shown as [other]
+  uint8_t copy_kind = 0;   // enum gpuprof_copy_kind
+  uint32_t device_id = 0;  // these four may be kFolded
   uint32_t context_id = 0;
   uint32_t stream_id = 0;
   uint32_t graph_id = 0;  // 0: not in a graph
@@ -45,24 +45,24 @@ struct Row {
 };
 
 struct ProcessResult {
-  ProcessId process;      // {0, 0}: executions of processes beyond the limit (all evicted)
-  Accounting window;      // of this output window
-  Accounting lifetime;    // since the joiner first saw the process
+  ProcessId process;    // {0, 0}: executions of processes beyond the limit (all evicted)
+  Accounting window;    // of this output window
+  Accounting lifetime;  // since the joiner first saw the process
 };
 
 struct JoinStats {
-  uint64_t launches = 0;          // launch records taken
+  uint64_t launches = 0;  // launch records taken
   uint64_t launches_without_stack = 0;
   uint64_t launches_duplicate = 0;
-  uint64_t launches_retired = 0;  // forgotten after their executions came
+  uint64_t launches_retired = 0;         // forgotten after their executions came
   uint64_t launches_never_executed = 0;  // forgotten by age: captured into a graph, failed, or lost
-  uint64_t launches_evicted = 0;  // forgotten for want of room before any execution came
+  uint64_t launches_evicted = 0;         // forgotten for want of room before any execution came
   uint64_t executions_resolved_early = 0;  // the waiting line was full: grace cut short
-  uint64_t executions_folded = 0;      // counted under [other]: too many different kernels
-  uint64_t streams_folded = 0;         // executions whose stream was dropped
-  uint64_t rows_folded = 0;            // exact executions spread instead: too many rows
-  uint64_t stacks_trimmed = 0;         // (kernel, stack) pairs left out of a spread
-  uint64_t processes_refused = 0;      // executions and launches of processes beyond the limit
+  uint64_t executions_folded = 0;          // counted under [other]: too many different kernels
+  uint64_t streams_folded = 0;             // executions whose stream was dropped
+  uint64_t rows_folded = 0;                // exact executions spread instead: too many rows
+  uint64_t stacks_trimmed = 0;             // (kernel, stack) pairs left out of a spread
+  uint64_t processes_refused = 0;          // executions and launches of processes beyond the limit
 };
 
 // The result of one output window. Rows are in a fixed order for a given input.
@@ -92,13 +92,15 @@ struct JoinerLimits {
   uint32_t max_classes = 64 * 1024;
   uint32_t max_exact_rows_per_process = 64 * 1024;  // (class, stack, thread); beyond: spread
   uint32_t max_exact_rows = 128 * 1024;
-  uint32_t max_spread_rows = 128 * 1024;  // beyond: a kernel is spread over its heaviest stacks only
+  uint32_t max_spread_rows =
+      128 * 1024;  // beyond: a kernel is spread over its heaviest stacks only
 };
 
 // Joins by (process, epoch, correlation). Launches and executions may come in any order. An
-// execution whose launch record is not known when it comes waits up to `grace_ns`; after that, or at
-// finish_window(), it counts as not sampled. Executions that were not sampled are summed by kernel
-// (graph nodes: by graph) and spread over that key's sampled stacks by residual weight (ADR 0001).
+// execution whose launch record is not known when it comes waits up to `grace_ns`; after that, or
+// at finish_window(), it counts as not sampled. Executions that were not sampled are summed by
+// kernel (graph nodes: by graph) and spread over that key's sampled stacks by residual weight (ADR
+// 0001).
 //
 // Every bound of JoinerLimits holds against a hostile producer; what a bound folds away is counted
 // and stays in the totals. One thread at a time. Nothing fails.
@@ -122,14 +124,16 @@ class Joiner {
   // Records of exec_v1 that the shim emitted since the daemon attached.
   void set_emitted(ProcessId process, uint64_t total);
 
-  // Once a poll round, after both rings were drained. CLOCK_MONOTONIC. Ends graces, forgets launches.
+  // Once a poll round, after both rings were drained. CLOCK_MONOTONIC. Ends graces, forgets
+  // launches.
   void advance(uint64_t now_ns);
 
   // Closes the output window: every received execution is in the result, once. Drain both rings
   // first. Launches stay for executions of the next window.
   JoinResult finish_window();
 
-  // The process is gone and its rings are drained: forgotten at the end of the next finish_window().
+  // The process is gone and its rings are drained: forgotten at the end of the next
+  // finish_window().
   void remove_process(ProcessId process);
 
   // Whether a cached launch refers to `stack` (for StackTable::retain after a window was written).

@@ -6,8 +6,8 @@
 
 #include "proto/usdt_abi.h"
 
-// libsupc++'s demangler with a callback instead of a buffer. The shared libstdc++ does not export it,
-// so that object comes from libsupc++.a (see CMakeLists.txt). 0: success.
+// libsupc++'s demangler with a callback instead of a buffer. The shared libstdc++ does not export
+// it, so that object comes from libsupc++.a (see CMakeLists.txt). 0: success.
 extern "C" int __gcclibcxx_demangle_callback(const char* mangled,
                                              void (*callback)(const char*, size_t, void*),
                                              void* opaque);
@@ -73,8 +73,10 @@ std::string limit_templates(std::string_view name, int max_depth) {
                                                         ends_with(name.substr(0, i), "-")
                                                   : false;
     if (c == '>' && !is_operator && depth > 0) {
-      if (--depth == max_depth) out += "...>";
-      else if (depth < max_depth) out += c;
+      if (--depth == max_depth)
+        out += "...>";
+      else if (depth < max_depth)
+        out += c;
       continue;
     }
     if (depth <= max_depth) out += c;
@@ -87,7 +89,8 @@ std::string limit_templates(std::string_view name, int max_depth) {
 std::string_view take_source_name(std::string_view& mangled) {
   size_t length = 0;
   size_t digits = 0;
-  while (digits < mangled.size() && digits < 5 && mangled[digits] >= '0' && mangled[digits] <= '9') {
+  while (digits < mangled.size() && digits < 5 && mangled[digits] >= '0' &&
+         mangled[digits] <= '9') {
     length = length * 10 + static_cast<size_t>(mangled[digits++] - '0');
   }
   if (length == 0 || mangled.size() - digits < length) return {};
@@ -96,8 +99,9 @@ std::string_view take_source_name(std::string_view& mangled) {
   return name;
 }
 
-// "ns::kernel<...>" of a name that is too long to demangle: enough of the Itanium ABI (5.1.2) to read
-// plain and nested identifiers up to the first template argument list. Empty if it starts otherwise.
+// "ns::kernel<...>" of a name that is too long to demangle: enough of the Itanium ABI (5.1.2) to
+// read plain and nested identifiers up to the first template argument list. Empty if it starts
+// otherwise.
 std::string leading_identifiers(std::string_view mangled) {
   mangled.remove_prefix(2);  // _Z
   const bool is_nested = mangled.starts_with('N');
@@ -154,17 +158,28 @@ std::string short_kernel_name(std::string_view demangled) {
 
 std::string_view copy_frame_name(uint32_t copy_kind) {
   switch (copy_kind) {
-    case GPUPROF_COPY_HTOD: return "[memcpy HtoD]";
-    case GPUPROF_COPY_DTOH: return "[memcpy DtoH]";
-    case GPUPROF_COPY_HTOA: return "[memcpy HtoA]";
-    case GPUPROF_COPY_ATOH: return "[memcpy AtoH]";
-    case GPUPROF_COPY_ATOA: return "[memcpy AtoA]";
-    case GPUPROF_COPY_ATOD: return "[memcpy AtoD]";
-    case GPUPROF_COPY_DTOA: return "[memcpy DtoA]";
-    case GPUPROF_COPY_DTOD: return "[memcpy DtoD]";
-    case GPUPROF_COPY_HTOH: return "[memcpy HtoH]";
-    case GPUPROF_COPY_PTOP: return "[memcpy PtoP]";
-    default: return "[memcpy]";
+    case GPUPROF_COPY_HTOD:
+      return "[memcpy HtoD]";
+    case GPUPROF_COPY_DTOH:
+      return "[memcpy DtoH]";
+    case GPUPROF_COPY_HTOA:
+      return "[memcpy HtoA]";
+    case GPUPROF_COPY_ATOH:
+      return "[memcpy AtoH]";
+    case GPUPROF_COPY_ATOA:
+      return "[memcpy AtoA]";
+    case GPUPROF_COPY_ATOD:
+      return "[memcpy AtoD]";
+    case GPUPROF_COPY_DTOA:
+      return "[memcpy DtoA]";
+    case GPUPROF_COPY_DTOD:
+      return "[memcpy DtoD]";
+    case GPUPROF_COPY_HTOH:
+      return "[memcpy HtoH]";
+    case GPUPROF_COPY_PTOP:
+      return "[memcpy PtoP]";
+    default:
+      return "[memcpy]";
   }
 }
 

@@ -17,8 +17,8 @@ std::string demangle(const std::string& mangled);
 inline constexpr size_t kShortNameBytes = 256;
 
 // Function name with its namespaces: no return type, no parameters, and template arguments as deep
-// as kShortNameBytes allow, "<...>" below. From what demangle() gave; of a name that it left mangled,
-// the leading namespaces and identifier.
+// as kShortNameBytes allow, "<...>" below. From what demangle() gave; of a name that it left
+// mangled, the leading namespaces and identifier.
 std::string short_kernel_name(std::string_view demangled);
 
 // "[memcpy HtoD]", by enum gpuprof_copy_kind.

@@ -26,9 +26,9 @@ struct Launch {
   uint64_t last_use_ns = 0;
   StackId stack = kNoStack;
   uint32_t tid = 0;
-  uint32_t window = 0;                // in which `groups` count; they start anew with each window
-  uint32_t groups[kMaxGroups] = {};   // whose weights hold this launch already
-  uint32_t last_execution = 0;        // fingerprint of the latest one: a repetition is a duplicate
+  uint32_t window = 0;               // in which `groups` count; they start anew with each window
+  uint32_t groups[kMaxGroups] = {};  // whose weights hold this launch already
+  uint32_t last_execution = 0;       // fingerprint of the latest one: a repetition is a duplicate
   uint8_t group_count = 0;
   bool is_graph = false;
   bool executed = false;
@@ -56,7 +56,8 @@ class LaunchCache {
 
   // Forgets launches by age since their last use: `executed_age_ns` after the execution of one that
   // has only one, `age_ns` for graphs and for those that wait.
-  void expire(uint64_t now_ns, uint64_t age_ns, uint64_t executed_age_ns, LaunchCacheCounts& counts);
+  void expire(uint64_t now_ns, uint64_t age_ns, uint64_t executed_age_ns,
+              LaunchCacheCounts& counts);
   // Leaves at most `keep`: executed single launches go first, then the oldest.
   void make_room(size_t keep, LaunchCacheCounts& counts);
   void append_stacks(std::vector<StackId>& out) const;

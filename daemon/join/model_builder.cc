@@ -107,9 +107,9 @@ ModelBuilder::Frame ModelBuilder::frame(uint32_t process, uint64_t pc) {
   return made;
 }
 
-// Without the shim and CUPTI at the leaf: the stack is taken inside them. libcuda and libcudart have
-// names for their API only; nameless frames below the launch call say nothing, and further out a
-// run of them counts once.
+// Without the shim and CUPTI at the leaf: the stack is taken inside them. libcuda and libcudart
+// have names for their API only; nameless frames below the launch call say nothing, and further out
+// a run of them counts once.
 std::vector<uint32_t> ModelBuilder::trim(const std::vector<Frame>& frames) const {
   size_t leaf = 0;
   while (leaf < frames.size() && frames[leaf].owner == Owner::kTool) ++leaf;
@@ -171,9 +171,9 @@ uint32_t ModelBuilder::synthetic(const std::string& name, const std::string& sys
 uint32_t ModelBuilder::kernel_frame(const Row& row) {
   const auto [at, is_new] = kernels_.insert({row.name_id, row.process});
   if (!is_new) return kernels_[at].value;
-  const std::string mangled(
-      row.name_id == 0 ? std::string_view()
-                       : source_.kernel_name(processes_[row.process], row.name_id));
+  const std::string mangled(row.name_id == 0
+                                ? std::string_view()
+                                : source_.kernel_name(processes_[row.process], row.name_id));
   uint32_t location = 0;
   if (mangled.empty()) {
     location = synthetic("[unknown kernel]", "[unknown kernel]");

@@ -25,9 +25,8 @@ void WeightSum::add_time(uint64_t weight_q32, uint64_t time_ns) {
 }
 
 std::vector<uint64_t> execution_weights(std::span<const WeightSum> sums) {
-  const bool has_residual = std::any_of(sums.begin(), sums.end(), [](const WeightSum& sum) {
-    return sum.residual_q16 != 0;
-  });
+  const bool has_residual = std::any_of(sums.begin(), sums.end(),
+                                        [](const WeightSum& sum) { return sum.residual_q16 != 0; });
   std::vector<uint64_t> weights;
   weights.reserve(sums.size());
   for (const WeightSum& sum : sums) {

@@ -114,11 +114,12 @@ Row Window::row_of(uint32_t class_id) const {
 
 Window::Groups Window::index_groups() const {
   Groups groups;
-  group_items(groups_.size(), classes_.size(),
-              [&](uint32_t i) { return classes_[i].value.group; }, groups.class_begin,
-              groups.classes);
-  group_items(groups_.size(), weights_.size(), [&](uint32_t i) { return weights_[i].key.group; },
-              groups.weight_begin, groups.weights);
+  group_items(
+      groups_.size(), classes_.size(), [&](uint32_t i) { return classes_[i].value.group; },
+      groups.class_begin, groups.classes);
+  group_items(
+      groups_.size(), weights_.size(), [&](uint32_t i) { return weights_[i].key.group; },
+      groups.weight_begin, groups.weights);
   return groups;
 }
 

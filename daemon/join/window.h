@@ -50,7 +50,9 @@ class Window {
   // classes that the process has, kept up to date.
   uint32_t classify(const ClassKey& key, uint32_t& used);
   // The key (process, context, kernel) or (process, context, graph) by which a class is spread.
-  [[nodiscard]] uint32_t group_of(uint32_t class_id) const { return classes_[class_id].value.group; }
+  [[nodiscard]] uint32_t group_of(uint32_t class_id) const {
+    return classes_[class_id].value.group;
+  }
   [[nodiscard]] const ClassKey& key_of(uint32_t class_id) const { return classes_[class_id].key; }
 
   // False if there is no room for a new row: count it as without a stack then. `used` as above.

@@ -13,8 +13,8 @@ namespace {
 
 using perftools::profiles::Profile;
 
-// A repeated field may be split over several encodings of one message that are laid end to end, so a
-// profile is written in parts and never lies in memory whole.
+// A repeated field may be split over several encodings of one message that are laid end to end, so
+// a profile is written in parts and never lies in memory whole.
 constexpr int kEntriesPerPart = 4096;
 
 struct ValueName {
@@ -67,8 +67,8 @@ std::string printable(std::string_view text) {
 }
 
 // pprof demangles, and strips of "<...>" and "(...)", every function whose two names are equal
-// (symbolizer.go, demangleSingleFunction): "py::<module>:a.py" would become "py:::a.py", and kernels
-// that differ in template arguments one. Without a system name it leaves the name alone.
+// (symbolizer.go, demangleSingleFunction): "py::<module>:a.py" would become "py:::a.py", and
+// kernels that differ in template arguments one. Without a system name it leaves the name alone.
 bool would_be_rewritten(const std::string& name) {
   return name.starts_with('_') || name.find_first_of("<(") != std::string::npos;
 }

@@ -60,14 +60,14 @@ class Assemble : public ::testing::Test {
 };
 
 TEST_F(Assemble, ShimCuptiAndNamelessDriverFramesAreTrimmed) {
-  const Model model = one({pc(shim_, 1, {"emit"}), pc(shim_, 2), pc(cupti_, 3), pc(cuda_, 4),
-                           pc(cuda_, 5), pc(cuda_, 6, {"cuLaunchKernel"}), pc(cudart_, 7),
-                           pc(cudart_, 8), pc(cudart_, 9, {"cudaLaunchKernel"}),
-                           pc(app_, 10, {"inlined", "step"}), pc(app_, 11), pc(app_, 12, {"main"})});
+  const Model model =
+      one({pc(shim_, 1, {"emit"}), pc(shim_, 2), pc(cupti_, 3), pc(cuda_, 4), pc(cuda_, 5),
+           pc(cuda_, 6, {"cuLaunchKernel"}), pc(cudart_, 7), pc(cudart_, 8),
+           pc(cudart_, 9, {"cudaLaunchKernel"}), pc(app_, 10, {"inlined", "step"}), pc(app_, 11),
+           pc(app_, 12, {"main"})});
   ASSERT_EQ(model.samples.size(), 1u);
-  EXPECT_THAT(names(model, 0),
-              ElementsAre("main", "[app]", "step", "inlined", "cudaLaunchKernel",
-                          "[libcudart.so.13]", "cuLaunchKernel", "saxpy"));
+  EXPECT_THAT(names(model, 0), ElementsAre("main", "[app]", "step", "inlined", "cudaLaunchKernel",
+                                           "[libcudart.so.13]", "cuLaunchKernel", "saxpy"));
   EXPECT_EQ(model.samples[0].values[kGpuTimeNs], 100);
   EXPECT_EQ(model.samples[0].values[kGpuExecutions], 1);
   EXPECT_EQ(model.modules[0].path, "/bin/app");
@@ -76,7 +76,8 @@ TEST_F(Assemble, ShimCuptiAndNamelessDriverFramesAreTrimmed) {
 TEST_F(Assemble, NamelessDriverEntryLeavesTheRuntimesLaunchCall) {
   // cudart calls what cuGetProcAddress gave it: no exported name.
   EXPECT_THAT(names(one({pc(cupti_, 1), pc(cuda_, 2), pc(cudart_, 3),
-                         pc(cudart_, 4, {"cudaLaunchKernel"}), pc(app_, 5, {"main"})}), 0),
+                         pc(cudart_, 4, {"cudaLaunchKernel"}), pc(app_, 5, {"main"})}),
+                    0),
               ElementsAre("main", "cudaLaunchKernel", "saxpy"));
 }
 
@@ -181,9 +182,11 @@ TEST_F(Assemble, NamesOf3000BytesStayApart) {
 TEST_F(Assemble, NoFrameNameHoldsAnAddressOrAnId) {
   gpuprof_exec_v1 record = exec(1, 4242, 100);  // a name id that no name came for
   record.stream_id = 4343;
-  const Model model = one({pc(cuda_, 0x4444), pc(app_, 0x4545), pc(app_, 0x4646, {"main"})}, record);
+  const Model model =
+      one({pc(cuda_, 0x4444), pc(app_, 0x4545), pc(app_, 0x4646, {"main"})}, record);
   for (const ModelFunction& function : model.functions) {
-    EXPECT_EQ(function.name.find_first_of("0123456789"), function.name == "[libcuda.so.1]" ? 12u : std::string::npos)
+    EXPECT_EQ(function.name.find_first_of("0123456789"),
+              function.name == "[libcuda.so.1]" ? 12u : std::string::npos)
         << function.name;
   }
 }

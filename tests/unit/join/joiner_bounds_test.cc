@@ -93,9 +93,9 @@ TEST(JoinerBounds, LaunchLimitOverAllProcessesTakesFromTheLargest) {
 TEST(JoinerBounds, OldLaunchesAreForgottenAndCounted) {
   Joiner joiner;
   joiner.advance(kSecond);
-  joiner.add_launch(kProcess, launch(1), 1, 1);                              // never executes
-  joiner.add_launch(kProcess, launch(2), 2, 1);                              // executes
-  joiner.add_launch(kProcess, launch(3, 1, 1, GPUPROF_KIND_GRAPH), 3, 1);    // executes
+  joiner.add_launch(kProcess, launch(1), 1, 1);                            // never executes
+  joiner.add_launch(kProcess, launch(2), 2, 1);                            // executes
+  joiner.add_launch(kProcess, launch(3, 1, 1, GPUPROF_KIND_GRAPH), 3, 1);  // executes
   add(joiner, exec(2, 9, 10));
   add(joiner, exec(3, 9, 10));
   joiner.advance(kSecond * 12);

@@ -157,12 +157,13 @@ TEST(Joiner, GraphIsSpreadByGraphNotByKernel) {
   joiner.add_launch(kProcess, launch(1, 2.0, 1, GPUPROF_KIND_GRAPH), 1, 1);
   node(1, 9, 77);  // of the sampled launch only kernel 9 came back so far
   node(2, 9, 77);
-  node(2, 8, 77);  // another launch of graph 77, not sampled
-  node(3, 9, 78);  // another graph
+  node(2, 8, 77);               // another launch of graph 77, not sampled
+  node(3, 9, 78);               // another graph
   add(joiner, exec(4, 9, 10));  // the same kernel outside graphs
   const JoinResult result = joiner.finish_window();
   EXPECT_EQ(by_match(result).at(Match::kSampled), (Sum{2, 20}));
-  const auto unmatched = sum_by(result, [](const Row& row) { return std::pair(row.match, row.graph_id); });
+  const auto unmatched =
+      sum_by(result, [](const Row& row) { return std::pair(row.match, row.graph_id); });
   EXPECT_EQ(unmatched.at({Match::kUnmatched, 78}), (Sum{1, 10}));
   EXPECT_EQ(unmatched.at({Match::kUnmatched, 0}), (Sum{1, 10}));
 }

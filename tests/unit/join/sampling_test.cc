@@ -16,7 +16,9 @@ using namespace testing;
 
 class Sampler {
  public:
-  Sampler(uint64_t seed, double budget_per_s) : random_(seed), budget_per_s_(budget_per_s) { redraw(); }
+  Sampler(uint64_t seed, double budget_per_s) : random_(seed), budget_per_s_(budget_per_s) {
+    redraw();
+  }
 
   // The weight of a drawn launch at `now_s`, or 0.
   double draw(double now_s) {
@@ -48,13 +50,16 @@ class Sampler {
 struct Truth {
   std::vector<double> time_ns, executions, time_variance, execution_variance;
   explicit Truth(size_t stacks)
-      : time_ns(stacks + 1), executions(stacks + 1), time_variance(stacks + 1),
+      : time_ns(stacks + 1),
+        executions(stacks + 1),
+        time_variance(stacks + 1),
         execution_variance(stacks + 1) {}
 };
 
 class Simulation {
  public:
-  Simulation(size_t stacks, uint64_t seed, double budget) : truth_(stacks), sampler_(seed, budget) {}
+  Simulation(size_t stacks, uint64_t seed, double budget)
+      : truth_(stacks), sampler_(seed, budget) {}
 
   void launch_one(double now_s, StackId stack, uint64_t name, uint64_t ns) {
     ++id_;

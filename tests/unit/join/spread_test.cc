@@ -37,7 +37,8 @@ TEST(Apportion, SumIsExactAndEveryShareWithinOne) {
     long double sum = 0;
     for (const uint64_t weight : weights) sum += static_cast<long double>(weight);
     for (size_t i = 0; i < weights.size(); ++i) {
-      const long double ideal = static_cast<long double>(total) * static_cast<long double>(weights[i]) / sum;
+      const long double ideal =
+          static_cast<long double>(total) * static_cast<long double>(weights[i]) / sum;
       // One, and what 64 bits of mantissa cannot hold. (ASSERT_NEAR would round to double.)
       ASSERT_LE(std::fabs(static_cast<long double>(shares[i]) - ideal), 1.0L + ideal * 1e-18L);
     }

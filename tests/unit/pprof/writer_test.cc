@@ -71,8 +71,9 @@ void check_addresses(const Profile& profile) {
 }
 
 TEST(Writer, EqualAddressesOfTwoModulesBecomeDifferent) {
-  const Profile profile = written(model_of({module("/bin/a", 0x1000, 0x5000), module("/bin/b", 0x1000, 0x5000)},
-                                           {{0, 0x1234}, {1, 0x1234}}));
+  const Profile profile =
+      written(model_of({module("/bin/a", 0x1000, 0x5000), module("/bin/b", 0x1000, 0x5000)},
+                       {{0, 0x1234}, {1, 0x1234}}));
   check_addresses(profile);
   EXPECT_NE(profile.location(0).address(), profile.location(1).address());
   EXPECT_EQ(profile.location(0).address() % 4096, 0x234u);
@@ -87,11 +88,18 @@ TEST(Writer, DistancesInsideAModuleStay) {
 }
 
 TEST(Writer, HostileExtentsStayDisjoint) {
-  const Profile profile = written(model_of(
-      {module("[jit]", 0, UINT64_MAX), module("[unknown]", 5, 2), module("/empty", 0, 0),
-       module("/bin/a", 0x1000, 0x2000), module("/top", UINT64_MAX - 10, UINT64_MAX)},
-      {{0, 1}, {0, UINT64_MAX}, {0, uint64_t{1} << 50}, {1, 77}, {3, 0}, {3, 0x99999}, {4, UINT64_MAX - 3},
-       {2, UINT64_MAX - 1}, {0, 1}}));
+  const Profile profile = written(
+      model_of({module("[jit]", 0, UINT64_MAX), module("[unknown]", 5, 2), module("/empty", 0, 0),
+                module("/bin/a", 0x1000, 0x2000), module("/top", UINT64_MAX - 10, UINT64_MAX)},
+               {{0, 1},
+                {0, UINT64_MAX},
+                {0, uint64_t{1} << 50},
+                {1, 77},
+                {3, 0},
+                {3, 0x99999},
+                {4, UINT64_MAX - 3},
+                {2, UINT64_MAX - 1},
+                {0, 1}}));
   check_addresses(profile);
   EXPECT_LT(profile.location(0).address(), profile.location(2).address());
   EXPECT_LT(profile.location(2).address(), profile.location(1).address());
@@ -105,8 +113,10 @@ TEST(Writer, RandomModulesStayDisjoint) {
     for (uint32_t m = 0; m < 20; ++m) {
       const int shift = static_cast<int>(random() % 64);
       const uint64_t start = random() >> shift;
-      modules.push_back(module("/m" + std::to_string(m), start, start + (random() >> (random() % 64))));
-      for (int l = 0; l < 5; ++l) locations.emplace_back(m, random() % 3 ? start + random() % 9999 : random());
+      modules.push_back(
+          module("/m" + std::to_string(m), start, start + (random() >> (random() % 64))));
+      for (int l = 0; l < 5; ++l)
+        locations.emplace_back(m, random() % 3 ? start + random() % 9999 : random());
     }
     check_addresses(written(model_of(modules, locations)));
   }
@@ -163,7 +173,8 @@ TEST(Writer, ManyEntriesSurviveTheParts) {
     const auto& location = profile.location(static_cast<int>(sample.location_id(0)) - 1);
     const auto& function = profile.function(static_cast<int>(location.line(0).function_id()) - 1);
     ASSERT_EQ(profile.string_table(static_cast<int>(function.name())), "f" + std::to_string(i));
-    ASSERT_EQ(profile.string_table(static_cast<int>(sample.label(0).str())), "v" + std::to_string(i));
+    ASSERT_EQ(profile.string_table(static_cast<int>(sample.label(0).str())),
+              "v" + std::to_string(i));
     ASSERT_EQ(sample.label(1).num(), i);
   }
 }
