@@ -46,6 +46,19 @@ PY
   touch "$dir/complete"
 }
 
+# Whether pip can get the wheels here: they may be in build/ already.
+can_fetch_wheels() {
+  local version scratch rc=0
+  for version in 11.8 12.4 12.9 13.0 newest; do
+    [[ -e $root/build/cupti-headers/$version/complete ]] && continue
+    scratch=$(mktemp -d)
+    timeout 120 python3 -m pip download -q --no-deps --only-binary=:all: -d "$scratch" \
+      'nvidia-cuda-crt==13.0.*' >/dev/null 2>&1 || rc=$?
+    rm -rf "$scratch"
+    return "$rc"
+  done
+}
+
 # The directories of an installed toolkit that hold all three headers, ';'-separated; empty if none.
 installed_cupti_headers() {
   local root

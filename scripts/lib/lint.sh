@@ -36,15 +36,17 @@ check_tidy() {
   printf '%s\0' "${files[@]}" | xargs -0 -n 4 -P "$(nproc)" clang-tidy -p "$build" --quiet
 }
 
-# `cmake --install` with DESTDIR puts every product where GNUInstallDirs says and nothing elsewhere.
-check_install_rules() {
-  local build=$1 dest
+# `cmake --install` with DESTDIR puts every product where GNUInstallDirs says and nothing elsewhere, and
+# the installed gpu-profiled finds the installed shim by itself.
+check_install_rules() (
+  build=$1
   dest=$(mktemp -d)
-  DESTDIR=$dest cmake --install "$build" >/dev/null
+  trap 'rm -rf "$dest"' EXIT
+  rc=0
+  DESTDIR=$dest cmake --install "$build" >/dev/null || exit 1
   (cd "$dest" && find . -type f | sort)
-  local rc=0 file
-  for file in bin/gpu-profiled lib/*/libgpu-profiled-cupti.so share/doc/gpu-profiled/LICENSE; do
-    compgen -G "$dest/usr/local/$file" >/dev/null || compgen -G "$dest/usr/local/${file/\/\*/}" >/dev/null || {
+  for file in bin/gpu-profiled lib/gpu-profiled/libgpu-profiled-cupti.so share/doc/gpu-profiled/{LICENSE,LICENSE.GPL-2.0,README.md}; do
+    [[ -e $dest/usr/local/$file ]] || {
       printf 'not installed: %s\n' "$file"
       rc=1
     }
@@ -53,6 +55,13 @@ check_install_rules() {
     printf 'installed outside the prefix\n'
     rc=1
   fi
-  rm -rf "$dest"
-  return "$rc"
-}
+  ((EUID == 0)) || exit "$rc"
+  LD_LIBRARY_PATH=$build/tests/fake_cuda/lib:$build/tests/fake_cuda/cupti13 \
+    timeout 60 "$dest/usr/local/bin/gpu-profiled" run -o "$dest/profile.pb.gz" -- \
+    "$build/tests/e2e/workload/workload" --launches 2000 || rc=1
+  [[ -s $dest/profile.pb.gz ]] || {
+    printf 'the installed gpu-profiled wrote no profile\n'
+    rc=1
+  }
+  exit "$rc"
+)

@@ -54,6 +54,11 @@ def check_summary(bench, name, path):
                          f"broken: {', '.join(broken)}" if broken else f"{len(stated)} hold", "hold to the record")
     lost = sum(lost_records(summary.get("total", {})))
     bench.report.require(f"{name}: executions lost", lost == 0, str(lost), "0")
+    executions = summary.get("total", {}).get("executions", {})
+    bench.report.require(f"{name}: executions joined twice", executions.get("duplicates") == 0,
+                         str(executions.get("duplicates")), "0")
+    bench.report.add(f"{name}: attribution", ", ".join(f"{k} {v}" for k, v in executions.get("attributed", {}).items())
+                     + ", unattributed " + str(sum(executions.get("unattributed", {}).values())), "", "measured")
     return summary
 
 
