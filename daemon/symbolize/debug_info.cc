@@ -15,8 +15,8 @@
 namespace gpuprof::symbolize {
 namespace {
 
-constexpr int kMaxDepth = 64;             // of nested DIEs
-constexpr size_t kMaxDies = 1'000'000;    // visited in one unit
+constexpr int kMaxDepth = 64;           // of nested DIEs
+constexpr size_t kMaxDies = 1'000'000;  // visited in one unit
 constexpr size_t kMaxUnitRanges = 1 << 20;
 constexpr size_t kMaxRangesPerDie = 4096;
 constexpr int kMaxEnclosing = 64;
@@ -124,8 +124,12 @@ void collect_functions(Dwarf_Die* die, int depth, size_t& budget,
         add(child);
         collect_functions(child, depth + 1, budget, add);
         break;
-      case DW_TAG_namespace: case DW_TAG_module: case DW_TAG_class_type:
-      case DW_TAG_structure_type: case DW_TAG_union_type: case DW_TAG_lexical_block:
+      case DW_TAG_namespace:
+      case DW_TAG_module:
+      case DW_TAG_class_type:
+      case DW_TAG_structure_type:
+      case DW_TAG_union_type:
+      case DW_TAG_lexical_block:
         collect_functions(child, depth + 1, budget, add);
         break;
       default:
@@ -194,8 +198,8 @@ bool DebugInfo::lines_bounded(Dwarf_Die* cu) const {
   for (Elf_Scn* scn = nullptr; (scn = elf_nextscn(elf_, scn)) != nullptr;) {
     Elf64_Shdr* header = elf64_getshdr(scn);
     const char* name = header == nullptr ? nullptr : elf_strptr(elf_, names, header->sh_name);
-    if (name == nullptr || (std::strcmp(name, ".debug_line") != 0 &&
-                            std::strcmp(name, ".zdebug_line") != 0)) {
+    if (name == nullptr ||
+        (std::strcmp(name, ".debug_line") != 0 && std::strcmp(name, ".zdebug_line") != 0)) {
       continue;
     }
     const Elf_Data* data = elf_rawdata(scn, nullptr);
@@ -258,8 +262,7 @@ std::optional<DebugFrames> DebugInfo::find(uint64_t address) {
       if (dwarf_lineno(line, &number) == 0 && number > 0) {
         result.frames[0].line = static_cast<uint32_t>(number);
       }
-      result.frames[0].file =
-          unwind::printable(bounded(dwarf_linesrc(line, nullptr, nullptr)));
+      result.frames[0].file = unwind::printable(bounded(dwarf_linesrc(line, nullptr, nullptr)));
     }
   }
   return result;

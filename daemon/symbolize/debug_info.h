@@ -16,19 +16,19 @@
 
 namespace gpuprof::symbolize {
 
-// What DWARF says of one address: innermost first. `system_name` is the linkage name, else the plain
-// name; `has_linkage_name` tells for the outermost (real) function, whose name may also be had from
-// the symbol table.
+// What DWARF says of one address: innermost first. `system_name` is the linkage name, else the
+// plain name; `has_linkage_name` tells for the outermost (real) function, whose name may also be
+// had from the symbol table.
 struct DebugFrames {
   std::vector<SourceFrame> frames;
   bool has_linkage_name = false;
 };
 
-// DWARF 2 to 5 through libdw. Units are indexed by address at the first question, functions of a unit
-// at the first address in it, its line table likewise. Split DWARF (.dwo) and alternate files (dwz)
-// are not followed: libdw would open paths that the file names, in the daemon's own root.
-// Memory: what libdw keeps of the units that were asked for. After kMaxUnits units everything is let
-// go and read again as needed.
+// DWARF 2 to 5 through libdw. Units are indexed by address at the first question, functions of a
+// unit at the first address in it, its line table likewise. Split DWARF (.dwo) and alternate files
+// (dwz) are not followed: libdw would open paths that the file names, in the daemon's own root.
+// Memory: what libdw keeps of the units that were asked for. After kMaxUnits units everything is
+// let go and read again as needed.
 class DebugInfo {
  public:
   static constexpr size_t kMaxUnits = 512;
@@ -49,10 +49,13 @@ class DebugInfo {
     Dwarf_Off die = 0;
   };
   struct Unit {
-    std::vector<Range> functions;  // sorted; the innermost of nested ones is found by the last start
+    std::vector<Range>
+        functions;  // sorted; the innermost of nested ones is found by the last start
     bool has_lines = false;
   };
-  struct EndDwarf { void operator()(Dwarf* dwarf) const { dwarf_end(dwarf); } };
+  struct EndDwarf {
+    void operator()(Dwarf* dwarf) const { dwarf_end(dwarf); }
+  };
 
   explicit DebugInfo(Elf* elf) : elf_(elf) {}
   bool load();

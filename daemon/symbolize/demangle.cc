@@ -72,9 +72,9 @@ bool ends_in_rust_hash(std::string_view name) {
 // (rustc's compiler/rustc_symbol_mangling/src/legacy.rs).
 std::string undo_rust_escapes(std::string_view name) {
   static constexpr std::pair<std::string_view, std::string_view> kEscapes[] = {
-      {"$SP$", "@"}, {"$BP$", "*"}, {"$RF$", "&"}, {"$LT$", "<"}, {"$GT$", ">"},
-      {"$LP$", "("}, {"$RP$", ")"}, {"$C$", ","},  {"$u7e$", "~"}, {"$u20$", " "},
-      {"$u27$", "'"}, {"$u5b$", "["}, {"$u5d$", "]"}, {"$u7b$", "{"}, {"$u7d$", "}"},
+      {"$SP$", "@"},  {"$BP$", "*"},  {"$RF$", "&"},   {"$LT$", "<"},  {"$GT$", ">"},
+      {"$LP$", "("},  {"$RP$", ")"},  {"$C$", ","},    {"$u7e$", "~"}, {"$u20$", " "},
+      {"$u27$", "'"}, {"$u5b$", "["}, {"$u5d$", "]"},  {"$u7b$", "{"}, {"$u7d$", "}"},
       {"$u3b$", ";"}, {"$u2b$", "+"}, {"$u22$", "\""}, {"..", "::"}};
   std::string out;
   bool starts_component = true;

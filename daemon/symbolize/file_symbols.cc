@@ -66,8 +66,8 @@ Frames FileSymbols::look_up(uint64_t address) {
   std::optional<DebugFrames> debug = debug_ ? debug_->find(address) : std::nullopt;
   Frames frames = debug ? std::move(debug->frames) : Frames(1);
   SourceFrame& real = frames.back();
-  // Without a linkage name the symbol table's mangled one says more (static C++ functions, lambdas);
-  // C's are the same in both.
+  // Without a linkage name the symbol table's mangled one says more (static C++ functions,
+  // lambdas); C's are the same in both.
   const bool prefer_symbol = real.function.empty() || (debug && !debug->has_linkage_name);
   if (symbol && prefer_symbol &&
       (real.function.empty() || symbol->name.starts_with("_Z") || symbol->name.starts_with("_R"))) {

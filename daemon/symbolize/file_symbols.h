@@ -16,7 +16,7 @@
 namespace gpuprof::unwind {
 class AddressSpace;
 class ElfFile;
-}
+}  // namespace gpuprof::unwind
 
 namespace gpuprof::symbolize {
 
@@ -28,8 +28,9 @@ class FileSymbols {
   FileSymbols(std::shared_ptr<unwind::ElfFile> file, size_t max_locations);
   ~FileSymbols();
 
-  // Frames at an ELF virtual address, innermost first; empty if no symbol covers it. A separate debug
-  // file is looked for in `space`'s root, then in the daemon's. The pointer is shared with the cache.
+  // Frames at an ELF virtual address, innermost first; empty if no symbol covers it. A separate
+  // debug file is looked for in `space`'s root, then in the daemon's. The pointer is shared with
+  // the cache.
   std::shared_ptr<const Frames> frames(uint64_t address, const unwind::AddressSpace& space);
   [[nodiscard]] size_t table_bytes() const;
   [[nodiscard]] const std::shared_ptr<unwind::ElfFile>& file() const { return file_; }

@@ -14,11 +14,11 @@ class AddressSpace;
 
 namespace gpuprof::symbolize {
 
-// Format (Linux tools/perf/Documentation/jit-interface.txt): lines of "START SIZE name", hexadecimal,
-// appended while the process runs; a later line replaces what it overlaps at lookup. The file is the
-// target's: opened in its root by its own pid, believed only if it belongs to the target's user or to
-// root, malformed lines dropped.
-// Memory: at most kMaxBytes of the file are read, kMaxEntries kept, names up to kMaxNameBytes.
+// Format (Linux tools/perf/Documentation/jit-interface.txt): lines of "START SIZE name",
+// hexadecimal, appended while the process runs; a later line replaces what it overlaps at lookup.
+// The file is the target's: opened in its root by its own pid, believed only if it belongs to the
+// target's user or to root, malformed lines dropped. Memory: at most kMaxBytes of the file are
+// read, kMaxEntries kept, names up to kMaxNameBytes.
 class PerfMap {
  public:
   static constexpr uint64_t kMaxBytes = uint64_t{32} << 20;

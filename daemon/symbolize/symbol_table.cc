@@ -49,7 +49,8 @@ SymbolTable::SymbolTable(Elf* elf) : elf_(elf) {
 void SymbolTable::read_section(Elf_Scn* section) {
   GElf_Shdr header;
   Elf_Data* data = elf_getdata(section, nullptr);
-  if (data == nullptr || gelf_getshdr(section, &header) == nullptr || header.sh_entsize == 0) return;
+  if (data == nullptr || gelf_getshdr(section, &header) == nullptr || header.sh_entsize == 0)
+    return;
   if (string_sections_.size() >= std::numeric_limits<uint16_t>::max()) return;
   const auto strings = static_cast<uint16_t>(string_sections_.size());
   string_sections_.push_back(header.sh_link);
@@ -75,8 +76,8 @@ void SymbolTable::read_section(Elf_Scn* section) {
       continue;
     }
     const uint64_t length = std::min<uint64_t>(sym.st_size, std::numeric_limits<uint32_t>::max());
-    entries_.push_back({sym.st_value, static_cast<uint32_t>(length), sym.st_name, strings,
-                        rank_of(sym)});
+    entries_.push_back(
+        {sym.st_value, static_cast<uint32_t>(length), sym.st_name, strings, rank_of(sym)});
   }
 }
 
@@ -87,9 +88,9 @@ void SymbolTable::sort_and_close() {
     if (a.rank != b.rank) return a.rank > b.rank;
     return std::pair(a.strings, a.name) < std::pair(b.strings, b.name);
   });
-  const auto last = std::unique(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-    return a.address == b.address;
-  });
+  const auto last =
+      std::unique(entries_.begin(), entries_.end(),
+                  [](const Entry& a, const Entry& b) { return a.address == b.address; });
   entries_.erase(last, entries_.end());
   entries_.shrink_to_fit();
   for (size_t i = 0; i < entries_.size(); ++i) {

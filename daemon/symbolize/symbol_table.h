@@ -37,10 +37,10 @@ class SymbolTable {
  private:
   struct Entry {
     uint64_t address = 0;
-    uint32_t length = 0;  // 0: unsized, to be ended by the next symbol
-    uint32_t name = 0;    // offset in the string section
-    uint16_t strings = 0; // index of the string section in string_sections_
-    uint8_t rank = 0;     // higher is preferred
+    uint32_t length = 0;   // 0: unsized, to be ended by the next symbol
+    uint32_t name = 0;     // offset in the string section
+    uint16_t strings = 0;  // index of the string section in string_sections_
+    uint8_t rank = 0;      // higher is preferred
   };
   void read_section(Elf_Scn* section);
   void sort_and_close();

@@ -114,8 +114,10 @@ class Symbolizer::Impl {
     const auto [it, is_new] =
         by_file_.try_emplace(mapping.file, static_cast<uint32_t>(modules_.size()));
     if (is_new) {
-      Module module{.path = mapping.path, .build_id = mapping.file->build_id(),
-                    .start = UINT64_MAX, .limit = 0};
+      Module module{.path = mapping.path,
+                    .build_id = mapping.file->build_id(),
+                    .start = UINT64_MAX,
+                    .limit = 0};
       for (const ElfFile::Segment& s : mapping.file->segments()) {
         module.start = std::min(module.start, s.address);
         module.limit = std::max(module.limit, s.address + s.memory_size);

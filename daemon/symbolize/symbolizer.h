@@ -17,9 +17,9 @@ namespace gpuprof::symbolize {
 
 // What is shared by all processes of a node: symbol tables and debug information by file. Make one
 // beside the unwind::FileCache; it must outlive the symbolizers. Threads: one at a time.
-// Memory: the least recently used files' tables are dropped beyond kMaxFiles files or kMaxTableBytes
-// of symbol tables, and are read again when they are needed; per file at most kMaxFileLocations
-// resolved addresses are kept.
+// Memory: the least recently used files' tables are dropped beyond kMaxFiles files or
+// kMaxTableBytes of symbol tables, and are read again when they are needed; per file at most
+// kMaxFileLocations resolved addresses are kept.
 class SymbolCache {
  public:
   static constexpr size_t kMaxFiles = 256;

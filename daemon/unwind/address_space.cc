@@ -24,7 +24,7 @@ namespace gpuprof::unwind {
 namespace {
 
 constexpr size_t kMaxMapsBytes = size_t{32} << 20;
-constexpr size_t kMaxMappings = 16384;   // executable ones, of one process
+constexpr size_t kMaxMappings = 16384;  // executable ones, of one process
 constexpr size_t kMaxVdsoBytes = 65536;
 constexpr int64_t kRefreshBurstNs = 50'000'000;  // refreshing may take this much at a stretch,
 constexpr int64_t kRefreshShare = 20;            // and 1/20 of the time in the long run
@@ -75,7 +75,8 @@ uint64_t start_ticks(std::string_view stat) {
 }
 
 // Number `index` (from 0; -1: the last) of the /proc/PID/status line that begins with `key`.
-uint32_t status_number(std::string_view status, std::string_view key, int index, uint32_t fallback) {
+uint32_t status_number(std::string_view status, std::string_view key, int index,
+                       uint32_t fallback) {
   const size_t at = status.find("\n" + std::string(key));
   if (at == std::string_view::npos) return fallback;
   std::string_view line = status.substr(at + 1 + key.size());
@@ -104,8 +105,8 @@ UniqueFd open_path_in_root(const UniqueFd& root, const std::string& path) {
   open_how how = {};
   how.flags = O_PATH | O_CLOEXEC;
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-  return UniqueFd(static_cast<int>(
-      syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how)));
+  return UniqueFd(
+      static_cast<int>(syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how)));
 }
 
 // stat's device is not the one in maps on file systems that give each subvolume or layer its own.
@@ -182,8 +183,14 @@ UniqueFd AddressSpace::open_mapped_file(const MapsLine& line) const {
 }
 
 Mapping AddressSpace::open_mapping(const MapsLine& line) {
-  Mapping mapping{.start = line.start, .end = line.end, .file_offset = line.file_offset,
-                  .bias = 0, .dev = line.dev, .inode = line.inode, .kind = MappingKind::kUnknown, .file = nullptr,
+  Mapping mapping{.start = line.start,
+                  .end = line.end,
+                  .file_offset = line.file_offset,
+                  .bias = 0,
+                  .dev = line.dev,
+                  .inode = line.inode,
+                  .kind = MappingKind::kUnknown,
+                  .file = nullptr,
                   .path = printable(line.path)};
   if (line.path == "[vdso]") {
     std::vector<uint8_t> image(std::min<uint64_t>(line.end - line.start, kMaxVdsoBytes));
@@ -280,8 +287,8 @@ bool AddressSpace::refresh() {
 
 bool AddressSpace::take_refresh_budget() {
   const int64_t now = now_ns();
-  refresh_credit_ns_ = std::min(kRefreshBurstNs,
-                                refresh_credit_ns_ + (now - last_credit_ns_) / kRefreshShare);
+  refresh_credit_ns_ =
+      std::min(kRefreshBurstNs, refresh_credit_ns_ + (now - last_credit_ns_) / kRefreshShare);
   last_credit_ns_ = now;
   return refresh_credit_ns_ > 0;
 }
@@ -301,7 +308,8 @@ const Mapping* AddressSpace::lookup(uint64_t pc) const {
 const Mapping* AddressSpace::find(uint64_t pc) {
   if (const Mapping* hit = lookup(pc)) return hit;
   // Nobody maps the first page or the upper half: no reason to look again.
-  if (!alive_ || pc < 4096 || pc > INT64_MAX || !take_refresh_budget() || !refresh()) return nullptr;
+  if (!alive_ || pc < 4096 || pc > INT64_MAX || !take_refresh_budget() || !refresh())
+    return nullptr;
   return lookup(pc);
 }
 

@@ -31,8 +31,8 @@ unsigned stack_pointer(Machine machine) { return machine == Machine::kX86_64 ? 7
 // the same as a value, and another register.
 std::optional<RegisterRule> plain_rule(unsigned reg, const Dwarf_Op* ops, size_t count) {
   RegisterRule rule{static_cast<uint8_t>(reg), RuleKind::kOffset, 0};
-  if (count == 1 && (ops[0].atom == DW_OP_regx ||
-                     (ops[0].atom >= DW_OP_reg0 && ops[0].atom <= DW_OP_reg31))) {
+  if (count == 1 &&
+      (ops[0].atom == DW_OP_regx || (ops[0].atom >= DW_OP_reg0 && ops[0].atom <= DW_OP_reg31))) {
     const uint64_t from = ops[0].atom == DW_OP_regx ? ops[0].number : ops[0].atom - DW_OP_reg0;
     if (from >= kMaxRegisters) return std::nullopt;
     rule.kind = RuleKind::kRegister;
@@ -158,11 +158,10 @@ bool CfiTable::compile_register(Dwarf_Frame* frame, unsigned reg, FrameRule& rul
   if (count == 0) {
     // ops == nullptr says "same value", ops == memory says "undefined" (libdw.h). For a register
     // without a rule that is libdw's idea of the ABI, and its table for x86-64 names rax where rbx
-    // is meant (elfutils 0.192, backends/x86_64_cfi.c): _dl_runtime_resolve, whose CFA is rbx-based,
-    // could not be unwound from a callee that leaves rbx alone.
-    const bool is_same = machine_ == Machine::kX86_64 && (reg == kRax || reg == kRbx)
-                             ? reg == kRbx
-                             : ops == nullptr;
+    // is meant (elfutils 0.192, backends/x86_64_cfi.c): _dl_runtime_resolve, whose CFA is
+    // rbx-based, could not be unwound from a callee that leaves rbx alone.
+    const bool is_same =
+        machine_ == Machine::kX86_64 && (reg == kRax || reg == kRbx) ? reg == kRbx : ops == nullptr;
     if (is_same) {
       rule.same_mask |= uint64_t{1} << reg;
     } else if (reg == rule.ra_reg) {
@@ -171,8 +170,8 @@ bool CfiTable::compile_register(Dwarf_Frame* frame, unsigned reg, FrameRule& rul
     return true;
   }
   if (const auto plain = plain_rule(reg, ops, count)) {
-    const bool is_default = reg == stack_pointer(machine_) &&
-                            plain->kind == RuleKind::kValOffset && plain->value == 0;
+    const bool is_default =
+        reg == stack_pointer(machine_) && plain->kind == RuleKind::kValOffset && plain->value == 0;
     if (!is_default) {
       registers_.push_back(*plain);
       ++rule.count;

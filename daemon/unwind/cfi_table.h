@@ -55,7 +55,9 @@ class CfiTable {
   std::vector<Slot> slots_;
   size_t used_ = 0;
   std::vector<RegisterRule> registers_;
-  struct Expression { uint32_t first, count; };
+  struct Expression {
+    uint32_t first, count;
+  };
   std::vector<Expression> expressions_;
   std::vector<ExprOp> ops_;
 };

@@ -79,7 +79,8 @@ std::optional<uint64_t> ElfFile::bias(uint64_t start, uint64_t file_offset) cons
   static const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   for (const Segment& s : segments_) {
     const uint64_t first = s.file_offset & ~(page - 1);
-    if (file_offset < first || file_offset - first >= s.file_size + (s.file_offset - first)) continue;
+    if (file_offset < first || file_offset - first >= s.file_size + (s.file_offset - first))
+      continue;
     return start - (file_offset - s.file_offset + s.address);
   }
   return std::nullopt;

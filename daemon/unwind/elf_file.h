@@ -52,9 +52,15 @@ class ElfFile {
   [[nodiscard]] bool is_debug_bounded() const;
 
  private:
-  struct EndElf { void operator()(Elf* elf) const { elf_end(elf); } };
-  struct EndDwarf { void operator()(Dwarf* dwarf) const { dwarf_end(dwarf); } };
-  struct EndCfi { void operator()(Dwarf_CFI* cfi) const { dwarf_cfi_end(cfi); } };
+  struct EndElf {
+    void operator()(Elf* elf) const { elf_end(elf); }
+  };
+  struct EndDwarf {
+    void operator()(Dwarf* dwarf) const { dwarf_end(dwarf); }
+  };
+  struct EndCfi {
+    void operator()(Dwarf_CFI* cfi) const { dwarf_cfi_end(cfi); }
+  };
 
   ElfFile() = default;
   static Result<std::shared_ptr<ElfFile>> parse(std::shared_ptr<ElfFile> file,

@@ -53,9 +53,21 @@ uint64_t shift(uint64_t value, uint64_t by, uint8_t atom) {
 // False if `atom` is no operation of two operands.
 bool binary(uint8_t atom, Operands& st) {
   switch (atom) {
-    case DW_OP_and: case DW_OP_or: case DW_OP_xor: case DW_OP_plus: case DW_OP_minus:
-    case DW_OP_mul: case DW_OP_shl: case DW_OP_shr: case DW_OP_shra: case DW_OP_eq:
-    case DW_OP_ne: case DW_OP_lt: case DW_OP_le: case DW_OP_gt: case DW_OP_ge:
+    case DW_OP_and:
+    case DW_OP_or:
+    case DW_OP_xor:
+    case DW_OP_plus:
+    case DW_OP_minus:
+    case DW_OP_mul:
+    case DW_OP_shl:
+    case DW_OP_shr:
+    case DW_OP_shra:
+    case DW_OP_eq:
+    case DW_OP_ne:
+    case DW_OP_lt:
+    case DW_OP_le:
+    case DW_OP_gt:
+    case DW_OP_ge:
       break;
     default:
       return false;
@@ -65,19 +77,45 @@ bool binary(uint8_t atom, Operands& st) {
   const auto sl = static_cast<int64_t>(left);
   const auto sr = static_cast<int64_t>(right);
   switch (atom) {
-    case DW_OP_and: st.push(left & right); break;
-    case DW_OP_or: st.push(left | right); break;
-    case DW_OP_xor: st.push(left ^ right); break;
-    case DW_OP_plus: st.push(left + right); break;
-    case DW_OP_minus: st.push(left - right); break;
-    case DW_OP_mul: st.push(left * right); break;
-    case DW_OP_eq: st.push(left == right); break;
-    case DW_OP_ne: st.push(left != right); break;
-    case DW_OP_lt: st.push(sl < sr); break;
-    case DW_OP_le: st.push(sl <= sr); break;
-    case DW_OP_gt: st.push(sl > sr); break;
-    case DW_OP_ge: st.push(sl >= sr); break;
-    default: st.push(shift(left, right, atom)); break;
+    case DW_OP_and:
+      st.push(left & right);
+      break;
+    case DW_OP_or:
+      st.push(left | right);
+      break;
+    case DW_OP_xor:
+      st.push(left ^ right);
+      break;
+    case DW_OP_plus:
+      st.push(left + right);
+      break;
+    case DW_OP_minus:
+      st.push(left - right);
+      break;
+    case DW_OP_mul:
+      st.push(left * right);
+      break;
+    case DW_OP_eq:
+      st.push(left == right);
+      break;
+    case DW_OP_ne:
+      st.push(left != right);
+      break;
+    case DW_OP_lt:
+      st.push(sl < sr);
+      break;
+    case DW_OP_le:
+      st.push(sl <= sr);
+      break;
+    case DW_OP_gt:
+      st.push(sl > sr);
+      break;
+    case DW_OP_ge:
+      st.push(sl >= sr);
+      break;
+    default:
+      st.push(shift(left, right, atom));
+      break;
   }
   return true;
 }
@@ -88,9 +126,17 @@ bool literal(const ExprOp& op, Operands& st) {
     return true;
   }
   switch (op.atom) {
-    case DW_OP_addr: case DW_OP_const1u: case DW_OP_const1s: case DW_OP_const2u:
-    case DW_OP_const2s: case DW_OP_const4u: case DW_OP_const4s: case DW_OP_const8u:
-    case DW_OP_const8s: case DW_OP_constu: case DW_OP_consts:
+    case DW_OP_addr:
+    case DW_OP_const1u:
+    case DW_OP_const1s:
+    case DW_OP_const2u:
+    case DW_OP_const2s:
+    case DW_OP_const4u:
+    case DW_OP_const4s:
+    case DW_OP_const8u:
+    case DW_OP_const8s:
+    case DW_OP_constu:
+    case DW_OP_consts:
       st.push(static_cast<uint64_t>(op.a));
       return true;
     default:
@@ -121,14 +167,29 @@ bool register_based(const ExprOp& op, const Registers& regs, Operands& st) {
 // Stack shuffling and memory. False if the operation is unknown.
 bool other(const ExprOp& op, const StackView& stack, std::optional<uint64_t> cfa, Operands& st) {
   switch (op.atom) {
-    case DW_OP_nop: return true;
-    case DW_OP_dup: st.pick(0); return true;
-    case DW_OP_over: st.pick(1); return true;
-    case DW_OP_pick: st.pick(static_cast<uint64_t>(op.a)); return true;
-    case DW_OP_drop: st.pop(); return true;
-    case DW_OP_neg: st.push(-st.pop()); return true;
-    case DW_OP_not: st.push(~st.pop()); return true;
-    case DW_OP_plus_uconst: st.push(st.pop() + static_cast<uint64_t>(op.a)); return true;
+    case DW_OP_nop:
+      return true;
+    case DW_OP_dup:
+      st.pick(0);
+      return true;
+    case DW_OP_over:
+      st.pick(1);
+      return true;
+    case DW_OP_pick:
+      st.pick(static_cast<uint64_t>(op.a));
+      return true;
+    case DW_OP_drop:
+      st.pop();
+      return true;
+    case DW_OP_neg:
+      st.push(-st.pop());
+      return true;
+    case DW_OP_not:
+      st.push(~st.pop());
+      return true;
+    case DW_OP_plus_uconst:
+      st.push(st.pop() + static_cast<uint64_t>(op.a));
+      return true;
     case DW_OP_abs: {
       const uint64_t v = st.pop();
       st.push(static_cast<int64_t>(v) < 0 ? -v : v);
@@ -151,13 +212,19 @@ bool other(const ExprOp& op, const StackView& stack, std::optional<uint64_t> cfa
       return true;
     }
     case DW_OP_call_frame_cfa:
-      if (cfa) st.push(*cfa); else st.fail();
+      if (cfa)
+        st.push(*cfa);
+      else
+        st.fail();
       return true;
     case DW_OP_deref:
     case DW_OP_deref_size: {
       const unsigned size = op.atom == DW_OP_deref ? 8 : static_cast<unsigned>(op.a & 0xff);
       const auto v = stack.read(st.pop(), size);
-      if (v) st.push(*v); else st.fail();
+      if (v)
+        st.push(*v);
+      else
+        st.fail();
       return true;
     }
     default:

@@ -7,8 +7,8 @@
 namespace gpuprof::unwind {
 namespace {
 
-// General registers in instruction encoding order (rax rcx rdx rbx rsp rbp rsi rdi) as DWARF numbers
-// (System V psABI, x86-64, figure 3.36); 8 to 15 are the same in both.
+// General registers in instruction encoding order (rax rcx rdx rbx rsp rbp rsi rdi) as DWARF
+// numbers (System V psABI, x86-64, figure 3.36); 8 to 15 are the same in both.
 constexpr uint8_t kDwarfRegister[8] = {0, 2, 1, 3, 7, 6, 4, 5};
 
 bool starts_with(std::span<const uint8_t> code, std::initializer_list<uint8_t> bytes) {
@@ -51,8 +51,8 @@ JitStep decode_epilogue(std::span<const uint8_t> code) {
     if (opcode < 0x58 || opcode > 0x5f || step.pop_count == step.pops.size()) return {};
     const auto reg = static_cast<uint8_t>(opcode - 0x58);
     if (!extended && reg == 4) return {};  // pop %rsp
-    step.pops[step.pop_count++] = {
-        extended ? static_cast<uint8_t>(reg + 8) : kDwarfRegister[reg], offset};
+    step.pops[step.pop_count++] = {extended ? static_cast<uint8_t>(reg + 8) : kDwarfRegister[reg],
+                                   offset};
     offset += 8;
     code = code.subspan(extended ? 2 : 1);
   }

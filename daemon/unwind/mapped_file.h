@@ -14,8 +14,8 @@ namespace gpuprof::unwind {
 
 // A private copy-on-write mapping: only touched pages cost memory, and they are shared with the
 // target through the page cache. The owner of the file may truncate it at any time; a read beyond
-// the new end raises SIGBUS. The first MappedFile installs a process-wide SIGBUS handler that puts a
-// page of zeros under the faulting address if it lies in one of these mappings, so parsers see
+// the new end raises SIGBUS. The first MappedFile installs a process-wide SIGBUS handler that puts
+// a page of zeros under the faulting address if it lies in one of these mappings, so parsers see
 // damaged contents, and hands every other SIGBUS on to the handler before it.
 // Writable (in memory only), because libelf updates section headers in place when it decompresses.
 // Threads: any. At most kMaxFiles at a time.

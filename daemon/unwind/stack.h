@@ -11,13 +11,13 @@ namespace gpuprof::unwind {
 // How an unwind ended. Only kWhole reached the outermost frame.
 enum class StackEnd : uint8_t {
   kInvalid = 0,
-  kWhole,      // CFI says that the caller is undefined, or the thread's first frame was reached
-  kCut,        // the copied bytes ended
-  kNoCfi,      // a pc without unwind information (JIT code, hand-written assembly)
-  kNoModule,   // a pc in no file mapping
-  kBadFrame,   // CFI led to an impossible frame (no progress, misaligned, loop)
-  kTooDeep,    // more frames than the bound
-  kNoStack,    // the copy was lost or empty
+  kWhole,     // CFI says that the caller is undefined, or the thread's first frame was reached
+  kCut,       // the copied bytes ended
+  kNoCfi,     // a pc without unwind information (JIT code, hand-written assembly)
+  kNoModule,  // a pc in no file mapping
+  kBadFrame,  // CFI led to an impossible frame (no progress, misaligned, loop)
+  kTooDeep,   // more frames than the bound
+  kNoStack,   // the copy was lost or empty
 };
 inline constexpr int kStackEndCount = 8;
 

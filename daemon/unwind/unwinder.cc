@@ -15,7 +15,7 @@
 namespace gpuprof::unwind {
 namespace {
 
-constexpr unsigned kX86Sp = 7, kX86Pc = 16, kArmFp = 29, kArmLr = 30, kArmSp = 31, kArmPc = 32;
+constexpr unsigned kX86Sp = 7, kX86Pc = 16, kArmFp = 29, kArmSp = 31, kArmPc = 32;
 constexpr size_t kMaxJitSteps = 4096;
 constexpr int kMaxJitFrames = 256;
 
@@ -77,7 +77,8 @@ class Unwinder::Impl {
         return StackEnd::kNoModule;
       }
       pcs.push_back(at);
-      const Step step = mapping->file ? step_by_cfi(*mapping, pcs.back()) : step_without_cfi(at, jit_frames);
+      const Step step =
+          mapping->file ? step_by_cfi(*mapping, pcs.back()) : step_without_cfi(at, jit_frames);
       if (step != kNext) return step;
       leaf_ = false;
     }
@@ -91,8 +92,8 @@ class Unwinder::Impl {
     if (mapping.file->machine() != kHost) return StackEnd::kNoCfi;
     const FrameRule rule = table.rule(at - mapping.bias);
     if (!rule.present) {
-      // Start-up code without CFI (musl's _start and clone): both ABIs mark the outermost frame by a
-      // frame pointer of 0, and CFI restored it exactly on the way here.
+      // Start-up code without CFI (musl's _start and clone): both ABIs mark the outermost frame by
+      // a frame pointer of 0, and CFI restored it exactly on the way here.
       const bool outermost = !exact_ && regs_.has(abi_.fp) && regs_.value[abi_.fp] == 0;
       return outermost ? StackEnd::kWhole : step_by_frame_pointer();
     }

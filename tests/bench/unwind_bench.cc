@@ -32,9 +32,12 @@ const unwind::test::Sample& sample() {
     size_t frames = 0;
     for (int depth = 1; frames < kFrames; ++depth) {
       s = {};
-      chain_a(depth, [](void* arg) {
-        unwind::test::gpuprof_test_capture(static_cast<unwind::test::Sample*>(arg), 65536);
-      }, &s);
+      chain_a(
+          depth,
+          [](void* arg) {
+            unwind::test::gpuprof_test_capture(static_cast<unwind::test::Sample*>(arg), 65536);
+          },
+          &s);
       frames = unwinder.unwind(s.view()).pcs.size();
     }
     if (frames != kFrames) std::abort();

@@ -14,9 +14,11 @@ TEST(Demangle, CxxAndC) {
 }
 
 TEST(Demangle, RustLegacyLosesItsHashAndEscapes) {
-  EXPECT_EQ(demangle("_ZN4core3ptr13drop_in_place17h0123456789abcdefE"), "core::ptr::drop_in_place");
-  EXPECT_EQ(demangle("_ZN50_$LT$T$u20$as$u20$core..convert..Into$LT$U$GT$$GT$4into17h0123456789abcdefE"),
-            "<T as core::convert::Into<U>>::into");
+  EXPECT_EQ(demangle("_ZN4core3ptr13drop_in_place17h0123456789abcdefE"),
+            "core::ptr::drop_in_place");
+  EXPECT_EQ(
+      demangle("_ZN50_$LT$T$u20$as$u20$core..convert..Into$LT$U$GT$$GT$4into17h0123456789abcdefE"),
+      "<T as core::convert::Into<U>>::into");
 }
 
 TEST(Demangle, RustV0AndMalformedStayAsTheyAre) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions whose names, lines and inlining the test knows. VARIANT: one namespace per build (DWARF 4,
-// DWARF 5, compressed, stripped).
+// Functions whose names, lines and inlining the test knows. VARIANT: one namespace per build (DWARF
+// 4, DWARF 5, compressed, stripped).
 
 namespace VARIANT {
 

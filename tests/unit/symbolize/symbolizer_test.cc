@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Symbols of live stacks through libraries whose source is known, in every form of debug information.
+// Symbols of live stacks through libraries whose source is known, in every form of debug
+// information.
 #include "daemon/symbolize/symbolizer.h"
 
 #include <dlfcn.h>
@@ -19,8 +20,8 @@
 #include "daemon/unwind/unwinder.h"
 #include "tests/unit/unwind/capture.h"
 
-#define DECLARE_VARIANT(name) \
-  namespace name {            \
+#define DECLARE_VARIANT(name)         \
+  namespace name {                    \
   void entry(void (*)(void*), void*); \
   }
 DECLARE_VARIANT(dwarf4)
@@ -68,14 +69,16 @@ class SymbolizerTest : public testing::Test {
     EXPECT_EQ(run.frames[0].start_line, 9u);
     EXPECT_EQ(run.frames[1].function, variant + "::inlined_once(void (*)(void*), void*)");
     EXPECT_EQ(run.frames[1].line, 16u);
-    EXPECT_EQ(run.frames[2].function, variant + "::Outer<unsigned int>::run(void (*)(void*), void*)");
+    EXPECT_EQ(run.frames[2].function,
+              variant + "::Outer<unsigned int>::run(void (*)(void*), void*)");
     EXPECT_EQ(run.frames[2].line, 24u);
-    for (const SourceFrame& f : run.frames) EXPECT_THAT(f.file, EndsWith("/symbolize/inline_lib.cc"));
+    for (const SourceFrame& f : run.frames)
+      EXPECT_THAT(f.file, EndsWith("/symbolize/inline_lib.cc"));
     const SymbolizedPc entry = at(sample, 3);
     ASSERT_EQ(entry.frames.size(), 1u);
     EXPECT_EQ(entry.frames[0].function, variant + "::entry(void (*)(void*), void*)");
-    EXPECT_EQ(entry.frames[0].system_name, "_ZN" + std::to_string(variant.size()) + variant +
-                                               "5entryEPFvPvES0_");
+    EXPECT_EQ(entry.frames[0].system_name,
+              "_ZN" + std::to_string(variant.size()) + variant + "5entryEPFvPvES0_");
     EXPECT_EQ(entry.frames[0].line, 30u);
     EXPECT_EQ(entry.frames[0].start_line, 29u);
   }
@@ -109,7 +112,8 @@ TEST_F(SymbolizerTest, WithoutDwarfTheSymbolTableNamesTheFunctionOnly) {
   symtab_only::entry(capture, &sample);
   const SymbolizedPc run = at(sample, 2);
   ASSERT_EQ(run.frames.size(), 1u);
-  EXPECT_EQ(run.frames[0].function, "symtab_only::Outer<unsigned int>::run(void (*)(void*), void*)");
+  EXPECT_EQ(run.frames[0].function,
+            "symtab_only::Outer<unsigned int>::run(void (*)(void*), void*)");
   EXPECT_EQ(run.frames[0].file, "");
   EXPECT_EQ(run.frames[0].line, 0u);
 }
@@ -163,8 +167,8 @@ TEST_F(SymbolizerTest, WorksAfterTheProcessExited) {
 }
 
 TEST_F(SymbolizerTest, LibraryLoadedLaterAndDeletedIsFoundByRefresh) {
-  const std::filesystem::path copy =
-      std::filesystem::temp_directory_path() / ("symbolize_copy." + std::to_string(getpid()) + ".so");
+  const std::filesystem::path copy = std::filesystem::temp_directory_path() /
+                                     ("symbolize_copy." + std::to_string(getpid()) + ".so");
   std::filesystem::copy_file(STRIPPED_LIBRARY, copy);
   void* library = dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
   std::filesystem::remove(copy);
@@ -190,16 +194,17 @@ TEST_F(SymbolizerTest, LibraryLoadedLaterAndDeletedIsFoundByRefresh) {
 class TrampolineTest : public SymbolizerTest, public testing::WithParamInterface<bool> {};
 
 TEST_P(TrampolineTest, UnwindsThroughAndTakesItsNameFromThePerfMap) {
-  const std::vector<uint8_t> plain = {0x48, 0x83, 0xec, 0x08,              // sub $8,%rsp
-                                      0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7,  // mov %rdi,%rax; %rsi,%rdi
-                                      0xff, 0xd0,                          // call *%rax
-                                      0x48, 0x83, 0xc4, 0x08, 0xc3};       // add $8,%rsp; ret
-  const std::vector<uint8_t> framed = {0x55, 0x48, 0x89, 0xe5,             // push %rbp; mov %rsp,%rbp
-                                       0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, //
-                                       0xff, 0xd0, 0x5d, 0xc3};            // call; pop %rbp; ret
+  const std::vector<uint8_t> plain = {0x48, 0x83, 0xec, 0x08,  // sub $8,%rsp
+                                      0x48, 0x89, 0xf8, 0x48, 0x89,
+                                      0xf7,                           // mov %rdi,%rax; %rsi,%rdi
+                                      0xff, 0xd0,                     // call *%rax
+                                      0x48, 0x83, 0xc4, 0x08, 0xc3};  // add $8,%rsp; ret
+  const std::vector<uint8_t> framed = {0x55, 0x48, 0x89, 0xe5,        // push %rbp; mov %rsp,%rbp
+                                       0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7,  //
+                                       0xff, 0xd0, 0x5d, 0xc3};             // call; pop %rbp; ret
   const std::vector<uint8_t>& code = GetParam() ? framed : plain;
-  void* memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS,
-                      -1, 0);
+  void* memory =
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   std::copy(code.begin(), code.end(), static_cast<uint8_t*>(memory));
   const std::string map = "/tmp/perf-" + std::to_string(getpid()) + ".map";
@@ -211,8 +216,10 @@ TEST_P(TrampolineTest, UnwindsThroughAndTakesItsNameFromThePerfMap) {
   EXPECT_EQ(symbolizer_->modules().at(unnamed.module).path, "[jit]");
   {
     std::ofstream out(map);
-    out << "hostile line\n" << "zz 10 x\n"
-        << std::hex << reinterpret_cast<uint64_t>(memory) << " 40 py::Model.forward:/srv/my:model.py\n"
+    out << "hostile line\n"
+        << "zz 10 x\n"
+        << std::hex << reinterpret_cast<uint64_t>(memory)
+        << " 40 py::Model.forward:/srv/my:model.py\n"
         << "7f00 ";
   }
   usleep(150'000);  // the map is looked at every 100 ms

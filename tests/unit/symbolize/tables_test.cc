@@ -94,8 +94,8 @@ TEST_F(TablesTest, PerfMapIsBounded) {
   EXPECT_EQ(map.find(0x1000).size(), PerfMap::kMaxNameBytes);
 }
 
-// Symbols, strings, abbreviations, DIEs and line programs damaged at random: nothing may crash or run
-// without end (run under ASan too).
+// Symbols, strings, abbreviations, DIEs and line programs damaged at random: nothing may crash or
+// run without end (run under ASan too).
 TEST_F(TablesTest, DamagedFilesDoNotCrash) {
   const Bytes good = read_file(FIXTURE);
   ASSERT_GT(good.size(), 10'000u);

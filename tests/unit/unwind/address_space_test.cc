@@ -47,16 +47,19 @@ TEST(MapsLine, DeletedEscapedAndAnonymous) {
 }
 
 TEST(MapsLine, MalformedLinesAreNothing) {
-  for (const char* bad : {"", "1000", "1000-", "2000-1000 r-xp 0 8:1 5", "1000-2000 r-x", "x-y r-xp 0 0:0 0",
-                          "1000-2000 r-xp 0 8 5", "1000-2000 r-xp"}) {
+  for (const char* bad : {"", "1000", "1000-", "2000-1000 r-xp 0 8:1 5", "1000-2000 r-x",
+                          "x-y r-xp 0 0:0 0", "1000-2000 r-xp 0 8 5", "1000-2000 r-xp"}) {
     EXPECT_FALSE(parse_maps_line(bad).has_value()) << bad;
   }
 }
 
 TEST(Printable, OnlyUtf8WithoutControlBytes) {
-  EXPECT_EQ(printable("a\tb\x7f" "c"), "a?b?c");
+  EXPECT_EQ(printable("a\tb\x7f"
+                      "c"),
+            "a?b?c");
   EXPECT_EQ(printable("gr\xc3\xbc\xc3\x9f"), "gr\xc3\xbc\xc3\x9f");
-  EXPECT_EQ(printable("\xff\xc3(\xed\xa0\x80\xc0\x80"), std::string(2, '?') + "(" + std::string(5, '?'));
+  EXPECT_EQ(printable("\xff\xc3(\xed\xa0\x80\xc0\x80"),
+            std::string(2, '?') + "(" + std::string(5, '?'));
   EXPECT_EQ(printable("cut \xe2\x82"), "cut ??");
 }
 
@@ -141,7 +144,8 @@ TEST(AddressSpace, OpensInTheTargetsRootRegularFilesOnly) {
   FileCache files;
   auto space = AddressSpace::open({static_cast<uint32_t>(getpid()), 0}, files);
   ASSERT_TRUE(space.has_value());
-  const auto dir = std::filesystem::temp_directory_path() / ("space_test." + std::to_string(getpid()));
+  const auto dir =
+      std::filesystem::temp_directory_path() / ("space_test." + std::to_string(getpid()));
   std::filesystem::create_directory(dir);
   std::ofstream(dir / "file") << "x";
   ASSERT_EQ(mkfifo((dir / "fifo").c_str(), 0600), 0);

@@ -17,9 +17,7 @@ struct Sample {
   uint64_t stack_top = 0;
   uint32_t flags = 0;
 
-  [[nodiscard]] StackSample view() const {
-    return {regs, stack_address, stack_top, bytes, flags};
-  }
+  [[nodiscard]] StackSample view() const { return {regs, stack_address, stack_top, bytes, flags}; }
 };
 
 // Fills `sample` with the registers at its own entry and the bytes from the stack pointer to the

@@ -39,8 +39,10 @@ const RegisterRule* rule_of(CfiTable& table, const FrameRule& rule, unsigned reg
 
 TEST(CfiTable, X86RowsByAddress) {
   // CIE: CFA = rsp + 8, ra at cfa-8. FDE: push %rbx at 1 byte.
-  const auto file = file_with(EM_X86_64, test::eh_frame(16, -8, {DW_CFA_def_cfa, 7, 8, DW_CFA_offset | 16, 1},
-      kStart, 0x20, {DW_CFA_advance_loc | 1, DW_CFA_def_cfa_offset, 16, DW_CFA_offset | 3, 2}));
+  const auto file = file_with(
+      EM_X86_64,
+      test::eh_frame(16, -8, {DW_CFA_def_cfa, 7, 8, DW_CFA_offset | 16, 1}, kStart, 0x20,
+                     {DW_CFA_advance_loc | 1, DW_CFA_def_cfa_offset, 16, DW_CFA_offset | 3, 2}));
   CfiTable& table = file->cfi();
   const FrameRule entry = table.rule(kStart);
   ASSERT_TRUE(entry.present);
@@ -60,17 +62,18 @@ TEST(CfiTable, X86RowsByAddress) {
 }
 
 TEST(CfiTable, UndefinedReturnAddressIsOutermost) {
-  const auto file = file_with(EM_X86_64, test::eh_frame(16, -8, {DW_CFA_def_cfa, 7, 8, DW_CFA_offset | 16, 1},
-      kStart, 0x20, {DW_CFA_undefined, 16}));
+  const auto file =
+      file_with(EM_X86_64, test::eh_frame(16, -8, {DW_CFA_def_cfa, 7, 8, DW_CFA_offset | 16, 1},
+                                          kStart, 0x20, {DW_CFA_undefined, 16}));
   EXPECT_TRUE(file->cfi().rule(kStart).ra_undefined);
 }
 
 TEST(CfiTable, ExpressionsKeepTheirOperands) {
   // cfa = *(rbp - 8); r12 saved at cfa + (-16) by an expression.
-  const auto file = file_with(EM_X86_64, test::eh_frame(16, -8, {DW_CFA_def_cfa, 7, 8, DW_CFA_offset | 16, 1},
-      kStart, 0x20,
-      {DW_CFA_def_cfa_expression, 3, DW_OP_breg6, 0x78, DW_OP_deref,
-       DW_CFA_expression, 12, 3, DW_OP_const1s, 0xf0, DW_OP_plus}));
+  const auto file = file_with(
+      EM_X86_64, test::eh_frame(16, -8, {DW_CFA_def_cfa, 7, 8, DW_CFA_offset | 16, 1}, kStart, 0x20,
+                                {DW_CFA_def_cfa_expression, 3, DW_OP_breg6, 0x78, DW_OP_deref,
+                                 DW_CFA_expression, 12, 3, DW_OP_const1s, 0xf0, DW_OP_plus}));
   CfiTable& table = file->cfi();
   const FrameRule rule = table.rule(kStart);
   ASSERT_TRUE(rule.present);
@@ -90,9 +93,10 @@ TEST(CfiTable, ExpressionsKeepTheirOperands) {
 
 TEST(CfiTable, Aarch64FrameRecord) {
   // stp x29, x30, [sp, #-32]!: cfa = sp + 32, x29 at cfa-32, x30 at cfa-24.
-  const auto file = file_with(EM_AARCH64, test::eh_frame(30, -8, {DW_CFA_def_cfa, 31, 0},
-      kStart, 0x40, {DW_CFA_advance_loc | 4, DW_CFA_def_cfa_offset, 32, DW_CFA_offset | 29, 4,
-                     DW_CFA_offset | 30, 3}));
+  const auto file =
+      file_with(EM_AARCH64, test::eh_frame(30, -8, {DW_CFA_def_cfa, 31, 0}, kStart, 0x40,
+                                           {DW_CFA_advance_loc | 4, DW_CFA_def_cfa_offset, 32,
+                                            DW_CFA_offset | 29, 4, DW_CFA_offset | 30, 3}));
   CfiTable& table = file->cfi();
   const FrameRule leaf = table.rule(kStart);
   ASSERT_TRUE(leaf.present);
@@ -108,10 +112,12 @@ TEST(CfiTable, Aarch64FrameRecord) {
 }
 
 TEST(CfiTable, ClearsItselfWhenFull) {
-  const auto file = file_with(EM_X86_64, test::eh_frame(16, -8, {DW_CFA_def_cfa, 7, 8, DW_CFA_offset | 16, 1},
-      kStart, 0x100000, {}));
+  const auto file = file_with(
+      EM_X86_64,
+      test::eh_frame(16, -8, {DW_CFA_def_cfa, 7, 8, DW_CFA_offset | 16, 1}, kStart, 0x100000, {}));
   CfiTable& table = file->cfi();
-  for (uint64_t i = 0; i < CfiTable::kMaxRules + 10; ++i) ASSERT_TRUE(table.rule(kStart + i).present);
+  for (uint64_t i = 0; i < CfiTable::kMaxRules + 10; ++i)
+    ASSERT_TRUE(table.rule(kStart + i).present);
   EXPECT_LE(table.size(), CfiTable::kMaxRules);
   EXPECT_EQ(table.rule(kStart).cfa_value, 8);
 }
@@ -172,8 +178,9 @@ class TemporaryFile {
 };
 
 Bytes big_file() {
-  Bytes content = test::elf_file(EM_X86_64, test::eh_frame(16, -8,
-      {DW_CFA_def_cfa, 7, 8, DW_CFA_offset | 16, 1}, kStart, 0x20, {}));
+  Bytes content = test::elf_file(
+      EM_X86_64,
+      test::eh_frame(16, -8, {DW_CFA_def_cfa, 7, 8, DW_CFA_offset | 16, 1}, kStart, 0x20, {}));
   content.resize(1 << 20);
   return content;
 }

@@ -24,8 +24,8 @@ namespace {
   std::abort();
 }
 
-int no_debuginfo(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*,
-                 GElf_Word, char**) {
+int no_debuginfo(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*, GElf_Word,
+                 char**) {
   return -1;
 }
 

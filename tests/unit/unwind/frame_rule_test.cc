@@ -26,11 +26,10 @@ class ExpressionTest : public testing::Test {
 
 // The CFA of every .plt entry: rsp + 8, and 8 more once the index was pushed (from byte 11 on).
 TEST_F(ExpressionTest, PltCfa) {
-  const std::vector<ExprOp> plt = {{DW_OP_breg0 + 7, 8, 0},  {DW_OP_breg0 + 16, 0, 0},
-                                   {DW_OP_lit15, 0, 0},      {DW_OP_and, 0, 0},
-                                   {DW_OP_lit0 + 11, 0, 0},  {DW_OP_ge, 0, 0},
-                                   {DW_OP_lit3, 0, 0},       {DW_OP_shl, 0, 0},
-                                   {DW_OP_plus, 0, 0}};
+  const std::vector<ExprOp> plt = {
+      {DW_OP_breg0 + 7, 8, 0}, {DW_OP_breg0 + 16, 0, 0}, {DW_OP_lit15, 0, 0},
+      {DW_OP_and, 0, 0},       {DW_OP_lit0 + 11, 0, 0},  {DW_OP_ge, 0, 0},
+      {DW_OP_lit3, 0, 0},      {DW_OP_shl, 0, 0},        {DW_OP_plus, 0, 0}};
   EXPECT_EQ(run(plt), 0x1010u);
   regs_.set(16, 0x40001b);
   EXPECT_EQ(run(plt), 0x1018u);
@@ -64,23 +63,30 @@ TEST_F(ExpressionTest, StackShuffling) {
 
 TEST_F(ExpressionTest, Branches) {
   // bra over one operation: 1 -> 5, and not taken -> 7.
-  EXPECT_EQ(run({{DW_OP_lit5, 0, 0}, {DW_OP_lit1, 0, 0}, {DW_OP_bra, 4, 0}, {DW_OP_lit7, 0, 0}}), 5u);
-  EXPECT_EQ(run({{DW_OP_lit5, 0, 0}, {DW_OP_lit0, 0, 0}, {DW_OP_bra, 4, 0}, {DW_OP_lit7, 0, 0}}), 7u);
+  EXPECT_EQ(run({{DW_OP_lit5, 0, 0}, {DW_OP_lit1, 0, 0}, {DW_OP_bra, 4, 0}, {DW_OP_lit7, 0, 0}}),
+            5u);
+  EXPECT_EQ(run({{DW_OP_lit5, 0, 0}, {DW_OP_lit0, 0, 0}, {DW_OP_bra, 4, 0}, {DW_OP_lit7, 0, 0}}),
+            7u);
 }
 
 TEST_F(ExpressionTest, WhatCannotBeKnownIsNothing) {
   EXPECT_EQ(run({}), std::nullopt);
   EXPECT_EQ(run({{DW_OP_plus, 0, 0}}), std::nullopt);
-  EXPECT_EQ(run({{DW_OP_breg0 + 3, 0, 0}}), std::nullopt);              // rbx was lost
+  EXPECT_EQ(run({{DW_OP_breg0 + 3, 0, 0}}), std::nullopt);  // rbx was lost
   EXPECT_EQ(run({{DW_OP_bregx, 1 << 20, 0}}), std::nullopt);
   EXPECT_EQ(run({{DW_OP_lit0, 0, 0}, {DW_OP_deref, 0, 0}}), std::nullopt);
   EXPECT_EQ(run({{DW_OP_breg0 + 6, 0x19, 0}, {DW_OP_deref, 0, 0}}), std::nullopt);  // 7 bytes left
-  EXPECT_EQ(run({{DW_OP_skip, 0, 0}}), std::nullopt);                   // endless
+  EXPECT_EQ(run({{DW_OP_skip, 0, 0}}), std::nullopt);                               // endless
   EXPECT_EQ(run({{DW_OP_skip, -1, 0}}), std::nullopt);
   EXPECT_EQ(run(std::vector<ExprOp>(100, {DW_OP_lit1, 0, 0})), std::nullopt);  // too deep
   EXPECT_EQ(run({{DW_OP_xderef, 0, 0}}), std::nullopt);
-  EXPECT_EQ(run({{DW_OP_lit1, 0, 0}, {DW_OP_lit0 + 31, 0, 0}, {DW_OP_dup, 0, 0}, {DW_OP_plus, 0, 0},
-                 {DW_OP_plus_uconst, 2, 0}, {DW_OP_shl, 0, 0}}), 0u);    // a shift by 64 is defined
+  EXPECT_EQ(run({{DW_OP_lit1, 0, 0},
+                 {DW_OP_lit0 + 31, 0, 0},
+                 {DW_OP_dup, 0, 0},
+                 {DW_OP_plus, 0, 0},
+                 {DW_OP_plus_uconst, 2, 0},
+                 {DW_OP_shl, 0, 0}}),
+            0u);  // a shift by 64 is defined
 }
 
 TEST_F(ExpressionTest, RandomOperationsEnd) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A child process is single-stepped through calls, lazily bound PLT entries, qsort, exceptions and
-// signal handlers; at every instruction that is looked at, the unwinder must give what libdwfl gives.
+// signal handlers; at every instruction that is looked at, the unwinder must give what libdwfl
+// gives.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -45,14 +46,19 @@ void leaf(void*) {
 }
 
 [[noreturn]] void child_main() {
-  signal(SIGUSR1, [](int) { chain_a(2, [](void*) {}, nullptr); });
+  signal(SIGUSR1, [](int) {
+    chain_a(
+        2, [](void*) {}, nullptr);
+  });
   ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
   raise(SIGSTOP);
   chain_a(4, leaf, nullptr);
   try {
-    chain_a(2, [](void*) { throw std::runtime_error("x"); }, nullptr);
+    chain_a(
+        2, [](void*) { throw std::runtime_error("x"); }, nullptr);
   } catch (const std::runtime_error&) {
-    chain_a(1, [](void*) {}, nullptr);
+    chain_a(
+        1, [](void*) {}, nullptr);
   }
   _exit(0);
 }
@@ -84,8 +90,8 @@ uint64_t end_of_stack(pid_t pid) {
   unsigned long end = 0;
   uint64_t top = 0;
   while (std::fgets(line, sizeof line, maps) != nullptr) {
-    if (std::sscanf(line, "%lx-%lx", &start, &end) == 2 && std::string(line).find("[stack]") !=
-                                                               std::string::npos) {
+    if (std::sscanf(line, "%lx-%lx", &start, &end) == 2 &&
+        std::string(line).find("[stack]") != std::string::npos) {
       top = end;
     }
   }
@@ -93,8 +99,8 @@ uint64_t end_of_stack(pid_t pid) {
   return top;
 }
 
-// When an exception's handler was found, uw_install_context overwrites the registers that its callers
-// had saved, so for some instructions no unwinder can know the caller.
+// When an exception's handler was found, uw_install_context overwrites the registers that its
+// callers had saved, so for some instructions no unwinder can know the caller.
 bool is_in_libgcc(AddressSpace& space, uint64_t pc) {
   const Mapping* mapping = space.find(pc);
   return mapping != nullptr && mapping->path.find("/libgcc_s.so") != std::string::npos;
@@ -136,8 +142,7 @@ TEST(SingleStep, EveryInstructionUnwindsAsLibdwflDoes) {
     ++checked;
     ++ends[ours.end];
     if (outermost.empty()) outermost.assign(ours.pcs.end() - kOuterFrames, ours.pcs.end());
-    const bool is_whole = ours.end == StackEnd::kWhole &&
-                          ours.pcs.size() >= outermost.size() &&
+    const bool is_whole = ours.end == StackEnd::kWhole && ours.pcs.size() >= outermost.size() &&
                           std::equal(outermost.rbegin(), outermost.rend(), ours.pcs.rbegin());
     if (!is_whole && is_in_libgcc(**space, sample.regs[16])) {
       ++rewritten;
@@ -147,15 +152,16 @@ TEST(SingleStep, EveryInstructionUnwindsAsLibdwflDoes) {
       ++not_whole[sample.regs[16]];
       continue;
     }
-    ASSERT_TRUE(is_whole)
-        << "at step " << steps << ", pc " << std::hex << sample.regs[16] << ", end " << int(ours.end);
+    ASSERT_TRUE(is_whole) << "at step " << steps << ", pc " << std::hex << sample.regs[16]
+                          << ", end " << int(ours.end);
     // libdwfl loses rbx where a function has not saved it yet (see cfi_table.cc) and then stops.
     const std::vector<uint64_t> theirs = reference.unwind(sample);
     if (theirs.empty() || theirs.back() != ours.pcs.back()) {
       ++unfinished_reference;
       continue;
     }
-    ASSERT_EQ(ours.pcs, theirs) << "at step " << steps << ", pc " << std::hex << sample.regs[16] << ", end " << int(ours.end);
+    ASSERT_EQ(ours.pcs, theirs) << "at step " << steps << ", pc " << std::hex << sample.regs[16]
+                                << ", end " << int(ours.end);
   }
   EXPECT_TRUE(WIFEXITED(status)) << "after " << steps << " steps";
   if (!WIFEXITED(status)) kill(child, SIGKILL);

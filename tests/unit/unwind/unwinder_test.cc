@@ -86,7 +86,8 @@ TEST_F(UnwinderTest, CatchHandlerAndDestructorDuringUnwinding) {
   };
   try {
     OnExit guard{in_destructor};
-    chain_a(3, [](void*) { throw std::runtime_error("x"); }, nullptr);
+    chain_a(
+        3, [](void*) { throw std::runtime_error("x"); }, nullptr);
   } catch (const std::runtime_error&) {
     capture_leaf(&in_handler);
   }
@@ -100,7 +101,8 @@ TEST_F(UnwinderTest, SignalFrameIsExactAboveTheHandler) {
   struct sigaction old = {};
   action.sa_handler = [](int) { capture_leaf(&sample); };
   sigaction(SIGUSR1, &action, &old);
-  chain_a(5, [](void*) { raise(SIGUSR1); }, nullptr);
+  chain_a(
+      5, [](void*) { raise(SIGUSR1); }, nullptr);
   sigaction(SIGUSR1, &old, nullptr);
   expect_same_as_dwfl(sample, 10);
 }
