@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the fake libcuda.so.1 offers to test programs beyond the CUDA driver API. The shim must never
- * use any of it. A program that also has to run on a real driver looks these up with dlsym.
+ * What the fake libcuda.so.1 offers to test programs beyond the CUDA driver API. The shim must
+ * never use any of it. A program that also has to run on a real driver looks these up with dlsym.
  */
 #pragma once
 
@@ -17,7 +17,8 @@ extern "C" {
  */
 void fake_cuda_label(const char* path);
 
-/* Sets a setting or fault (README.md lists the keys) while the program runs. 0, or -1: unknown key. */
+/* Sets a setting or fault (README.md lists the keys) while the program runs. 0, or -1: unknown key.
+ */
 int fake_cuda_set(const char* key, const char* value);
 
 /* Writes the ground truth so far as JSON. Also done at exit to $FAKE_CUDA_TRUTH. 0 or -1. */

@@ -16,32 +16,67 @@ namespace fakecuda {
 
 /// Settings and faults; names and meanings are in settings.cc and README.md.
 enum class Key : uint32_t {
-  kApi, kDriver, kDevices, kInstant, kRequestOnWorker, kCompleteOnFlusher, kSubscribeBusy,
-  kSubscribeFail, kSubscribeMs, kDropEvery, kZeroTimesEvery, kReverseTimesEvery, kLateMs, kReorder, kCorrelation,
-  kOtherClient, kFlushHang, kFlushWaits, kCancelAt, kClockStepNs, kLaunchFailEvery, kQueueNs,
-  kTemporaryModules, kEnableFail, kCallbackFail, kRegisterFail, kDefaultDurationNs, kNoDriverLaunch,
-  kWorkerMs, kFatalError, kCount,
+  kApi,
+  kDriver,
+  kDevices,
+  kInstant,
+  kRequestOnWorker,
+  kCompleteOnFlusher,
+  kSubscribeBusy,
+  kSubscribeFail,
+  kSubscribeMs,
+  kDropEvery,
+  kZeroTimesEvery,
+  kReverseTimesEvery,
+  kLateMs,
+  kReorder,
+  kCorrelation,
+  kOtherClient,
+  kFlushHang,
+  kFlushWaits,
+  kCancelAt,
+  kClockStepNs,
+  kLaunchFailEvery,
+  kQueueNs,
+  kTemporaryModules,
+  kEnableFail,
+  kCallbackFail,
+  kRegisterFail,
+  kDefaultDurationNs,
+  kNoDriverLaunch,
+  kWorkerMs,
+  kFatalError,
+  kCount,
 };
 
 /// What the calling thread is in the middle of, as far as the rules care.
 enum class Inside : uint32_t {
-  kNothing, kInjection, kApiEnter, kApiExit, kLaunchEnter, kLaunchExit, kContextCreated, kResource,
-  kHash, kBufferRequested, kBufferCompleted,
+  kNothing,
+  kInjection,
+  kApiEnter,
+  kApiExit,
+  kLaunchEnter,
+  kLaunchExit,
+  kContextCreated,
+  kResource,
+  kHash,
+  kBufferRequested,
+  kBufferCompleted,
 };
 
 struct TruthTable;
 
 struct ThreadState {
   Inside inside = Inside::kNothing;
-  bool capturing = false;         // the API call in progress works on a stream that is captured
-  uint32_t api_depth = 0;         // runtime call > nested driver call
-  uint32_t correlation = 0;       // of the outermost call
-  uint32_t cupti_depth = 0;       // guarded CUPTI functions on this thread's stack
+  bool capturing = false;    // the API call in progress works on a stream that is captured
+  uint32_t api_depth = 0;    // runtime call > nested driver call
+  uint32_t correlation = 0;  // of the outermost call
+  uint32_t cupti_depth = 0;  // guarded CUPTI functions on this thread's stack
   int tid = 0;
   const char* label = nullptr;
   TruthTable* truth = nullptr;
   CUcontext context = nullptr;
-  void* producer = nullptr;       // libcupti's record queue of this thread
+  void* producer = nullptr;  // libcupti's record queue of this thread
   uint64_t correlation_data = 0;
 };
 
@@ -55,9 +90,9 @@ struct ApiCall {
   CUcontext context;
   uint32_t context_id;
   uint32_t correlation;
-  bool launch;         // a launch in the sense of the rules: kernels and graphs
+  bool launch;  // a launch in the sense of the rules: kernels and graphs
   void* result;
-  uint64_t data;       // *correlationData
+  uint64_t data;  // *correlationData
 };
 
 /// One piece of work on the fake GPU; times are the CUPTI clock's.
@@ -111,7 +146,8 @@ struct Interface {
   bool (*consume)(Key key);
   /// For the keyed faults: error code for `id`, 0 if none was asked for.
   uint32_t (*failure)(Key key, uint32_t domain, uint32_t id);
-  void (*violation)(const char* rule, const char* format, ...) __attribute__((format(printf, 2, 3)));
+  void (*violation)(const char* rule, const char* format, ...)
+      __attribute__((format(printf, 2, 3)));
   /// Ends the process with status 99 at once: for what would hang or crash the real thing.
   void (*fatal)(const char* rule, const char* format, ...) __attribute__((format(printf, 2, 3)));
   /// CUPTI's clock: CLOCK_REALTIME plus the injected steps, ns.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forks after cuInit while another thread launches.
 //   workload_forker [forks] [mode] [program]
-// mode: exit (the child leaves by exit), _exit, use (the child calls CUDA, which must fail), exec (the
-// child runs `program`, which is injected anew), raw (clone without atfork handlers, then _exit).
-// Exits 0 if every child ended with status 0.
+// mode: exit (the child leaves by exit), _exit, use (the child calls CUDA, which must fail), exec
+// (the child runs `program`, which is injected anew), raw (clone without atfork handlers, then
+// _exit). Exits 0 if every child ended with status 0.
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -45,7 +45,8 @@ void* launcher(void*) {
     _exit(3);
   }
   if (strcmp(mode, "use") == 0) {
-    // CUDA does not work in a forked child of an initialised process; the shim must stay quiet there.
+    // CUDA does not work in a forked child of an initialised process; the shim must stay quiet
+    // there.
     const bool refused = launch() == CUDA_ERROR_NOT_INITIALIZED;
     _exit(refused ? 0 : 4);
   }
@@ -54,7 +55,8 @@ void* launcher(void*) {
 }
 
 pid_t start_child(const char* mode) {
-  if (strcmp(mode, "raw") == 0) return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  if (strcmp(mode, "raw") == 0)
+    return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
   return fork();
 }
 
@@ -75,7 +77,9 @@ int main(int argc, char** argv) {
     const pid_t pid = start_child(mode);
     if (pid == 0) child(mode, program);
     int status = 0;
-    if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0) ++bad;
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) ||
+        WEXITSTATUS(status) != 0)
+      ++bad;
   }
   stop.store(true);
   pthread_join(thread, nullptr);

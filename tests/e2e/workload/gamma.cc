@@ -25,10 +25,11 @@ int run(workload::Work* work) {
   }
   void* parameters[] = {&work->duration_ns};
   if (work->driver_api) {
-    return static_cast<int>(cuLaunchKernel(work->function, 8, 4, 2, 128, 1, 1, 0, work->stream, parameters, nullptr));
+    return static_cast<int>(
+        cuLaunchKernel(work->function, 8, 4, 2, 128, 1, 1, 0, work->stream, parameters, nullptr));
   }
-  return cudaLaunchKernel(reinterpret_cast<const void*>(work->function), dim3(8, 4, 2), dim3(128), parameters, 0,
-                          work->stream);
+  return cudaLaunchKernel(reinterpret_cast<const void*>(work->function), dim3(8, 4, 2), dim3(128),
+                          parameters, 0, work->stream);
 }
 
 }  // namespace

@@ -43,7 +43,8 @@ std::vector<Kernel> load_kernels() {
   for (size_t i = 0; i < kKernels; ++i) {
     kernels[i].name = name_of(i);
     kernels[i].duration_ns = 137 + 211 * i;
-    check(cuModuleGetFunction(&kernels[i].function, modules[i == kSameNameSecond ? 1 : 0], kernels[i].name.c_str()),
+    check(cuModuleGetFunction(&kernels[i].function, modules[i == kSameNameSecond ? 1 : 0],
+                              kernels[i].name.c_str()),
           "cuModuleGetFunction");
   }
   return kernels;
@@ -57,7 +58,8 @@ CUgraphExec build_graph(const std::vector<Kernel>& kernels, size_t nodes) {
     const Kernel& kernel = kernels[i % kernels.size()];
     uint64_t duration_ns = kernel.duration_ns;
     void* parameters[] = {&duration_ns};
-    check(cuLaunchKernel(kernel.function, 1, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr), "cuLaunchKernel");
+    check(cuLaunchKernel(kernel.function, 1, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr),
+          "cuLaunchKernel");
   }
   CUgraph graph = nullptr;
   check(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The e2e workload: threads that launch kernels, copies, fills and graphs through 30 functions in three
-// libraries, at a chosen rate. The truth about it goes to $FAKE_CUDA_TRUTH at exit; a row's stack is
-// the functions from main (or worker_thread) to gamma_launch. SIGTERM and SIGINT end it cleanly.
+// The e2e workload: threads that launch kernels, copies, fills and graphs through 30 functions in
+// three libraries, at a chosen rate. The truth about it goes to $FAKE_CUDA_TRUTH at exit; a row's
+// stack is the functions from main (or worker_thread) to gamma_launch. SIGTERM and SIGINT end it
+// cleanly.
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -62,8 +63,8 @@ std::vector<Path>* make_paths(const char* root) {
   return paths;
 }
 
-/// Which call path launch `i` takes. In bursts it follows from the place in the burst, which is what
-/// fools a sampler that looks at the first launches after a pause.
+/// Which call path launch `i` takes. In bursts it follows from the place in the burst, which is
+/// what fools a sampler that looks at the first launches after a pause.
 size_t path_of(const Options& options, uint64_t i, uint64_t thread) {
   if (!options.bursts) return (i * 7 + i / 20 + thread) % kPaths;
   const uint64_t place = i % kBurst;
@@ -85,15 +86,19 @@ Op follow_up(const Options& options, uint64_t i, uint64_t* bytes) {
 }
 
 /// Inlined into main and worker_thread, so that the path below them is exactly the label.
-__attribute__((always_inline)) inline void launch_loop(Shared& shared, uint64_t thread, CUstream stream,
+__attribute__((always_inline)) inline void launch_loop(Shared& shared, uint64_t thread,
+                                                       CUstream stream,
                                                        const std::vector<Path>& paths) {
   const Options& options = shared.options;
-  const uint64_t share = options.launches / options.threads + (thread < options.launches % options.threads ? 1 : 0);
-  Pace pace(options.rate, options.seconds, options.rate_steps && thread == 0, options.bursts ? kBurst : 1);
+  const uint64_t share =
+      options.launches / options.threads + (thread < options.launches % options.threads ? 1 : 0);
+  Pace pace(options.rate, options.seconds, options.rate_steps && thread == 0,
+            options.bursts ? kBurst : 1);
   Work work;
   work.stream = stream;
   work.graph = shared.graph;
-  for (uint64_t i = 0; !stop.load(std::memory_order_relaxed) && (options.launches == 0 || i < share); ++i) {
+  for (uint64_t i = 0;
+       !stop.load(std::memory_order_relaxed) && (options.launches == 0 || i < share); ++i) {
     if (!pace.wait(i)) break;
     const Path& path = paths[path_of(options, i, thread)];
     const Kernel& kernel = shared.kernels[kernel_of(i)];
@@ -144,7 +149,8 @@ int main(int argc, char** argv) {
   sigaction(SIGINT, &action, nullptr);
   if (cuInit(0) != CUDA_SUCCESS) return 1;
   shared.kernels = load_kernels();
-  if (shared.options.graph_every != 0) shared.graph = build_graph(shared.kernels, shared.options.graph_nodes);
+  if (shared.options.graph_every != 0)
+    shared.graph = build_graph(shared.kernels, shared.options.graph_nodes);
   usleep(static_cast<useconds_t>(shared.options.delay_ms * 1000));
   std::vector<pthread_t> threads;
   std::vector<ThreadArguments> arguments(shared.options.threads);
@@ -156,6 +162,7 @@ int main(int argc, char** argv) {
   if (shared.options.main_launches) launch_loop(shared, 0, new_stream(), *make_paths("main"));
   for (pthread_t thread : threads) pthread_join(thread, nullptr);
   fake_cuda_drain();
-  if (shared.failed.load() != 0) fprintf(stderr, "workload: %lu calls failed\n", shared.failed.load());
+  if (shared.failed.load() != 0)
+    fprintf(stderr, "workload: %lu calls failed\n", shared.failed.load());
   return shared.failed.load() == 0 ? 0 : 1;
 }

@@ -19,11 +19,16 @@ struct Flag {
 };
 
 constexpr Number kNumbers[] = {
-    {"--threads", &Options::threads},           {"--launches", &Options::launches},
-    {"--rate", &Options::rate},                 {"--seconds", &Options::seconds},
-    {"--memcpy-every", &Options::memcpy_every}, {"--memset-every", &Options::memset_every},
-    {"--graph-every", &Options::graph_every},   {"--graph-nodes", &Options::graph_nodes},
-    {"--driver-every", &Options::driver_every}, {"--delay-ms", &Options::delay_ms},
+    {"--threads", &Options::threads},
+    {"--launches", &Options::launches},
+    {"--rate", &Options::rate},
+    {"--seconds", &Options::seconds},
+    {"--memcpy-every", &Options::memcpy_every},
+    {"--memset-every", &Options::memset_every},
+    {"--graph-every", &Options::graph_every},
+    {"--graph-nodes", &Options::graph_nodes},
+    {"--driver-every", &Options::driver_every},
+    {"--delay-ms", &Options::delay_ms},
 };
 
 constexpr Flag kFlags[] = {

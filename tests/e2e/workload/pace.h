@@ -14,7 +14,12 @@ class Pace {
   /// rate: launches a second, 0 for flat out; seconds: 0 for no end; steps: rate and 100 times the
   /// rate in turns of half a second; burst: launches let go together.
   Pace(uint64_t rate, uint64_t seconds, bool steps, uint64_t burst)
-      : rate_(rate), seconds_(seconds), steps_(steps), burst_(burst), begin_ns_(now()), segment_ns_(begin_ns_) {}
+      : rate_(rate),
+        seconds_(seconds),
+        steps_(steps),
+        burst_(burst),
+        begin_ns_(now()),
+        segment_ns_(begin_ns_) {}
 
   /// False: the time is up.
   bool wait(uint64_t i) {
@@ -37,7 +42,9 @@ class Pace {
     return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
   }
 
-  bool over(uint64_t at) const { return seconds_ != 0 && at - begin_ns_ >= seconds_ * 1'000'000'000u; }
+  bool over(uint64_t at) const {
+    return seconds_ != 0 && at - begin_ns_ >= seconds_ * 1'000'000'000u;
+  }
 
   void advance(uint64_t at) {
     constexpr uint64_t kTurnNs = 500'000'000;

@@ -20,8 +20,8 @@ int main(int argc, char** argv) {
   for (long i = 0; i < launches; ++i) {
     uint64_t duration_ns = 1000;
     void* parameters[] = {&duration_ns};
-    if (cuLaunchKernel(kernels[static_cast<size_t>(i) % kernels.size()].function, 1, 1, 1, 32, 1, 1, 0, nullptr,
-                       parameters, nullptr) != CUDA_SUCCESS) {
+    if (cuLaunchKernel(kernels[static_cast<size_t>(i) % kernels.size()].function, 1, 1, 1, 32, 1, 1,
+                       0, nullptr, parameters, nullptr) != CUDA_SUCCESS) {
       return 1;
     }
   }

@@ -13,10 +13,9 @@ namespace fakecuda {
 namespace {
 
 constexpr uint32_t kNullBufferIsSafe = 27;  // CUDA 12.9
-constexpr uint64_t kForbidden = uint64_t{1} << CUPTI_ACTIVITY_KIND_KERNEL |
-                                uint64_t{1} << CUPTI_ACTIVITY_KIND_RUNTIME |
-                                uint64_t{1} << CUPTI_ACTIVITY_KIND_DRIVER |
-                                uint64_t{1} << CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
+constexpr uint64_t kForbidden =
+    uint64_t{1} << CUPTI_ACTIVITY_KIND_KERNEL | uint64_t{1} << CUPTI_ACTIVITY_KIND_RUNTIME |
+    uint64_t{1} << CUPTI_ACTIVITY_KIND_DRIVER | uint64_t{1} << CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
 
 std::atomic<bool> worker_started{false};
 std::atomic<bool> work_waits{false};
@@ -61,14 +60,16 @@ bool request_buffer(Producer& producer) {
     return false;
   }
   if (reinterpret_cast<uintptr_t>(buffer.data) % 8 != 0) {
-    driver->violation("bad-buffer", "buffer %p is not 8-byte aligned", static_cast<void*>(buffer.data));
+    driver->violation("bad-buffer", "buffer %p is not 8-byte aligned",
+                      static_cast<void*>(buffer.data));
     return false;
   }
   {
     std::lock_guard lock(cupti().ready_mutex);
     auto& out = cupti().outstanding;
     if (std::find(out.begin(), out.end(), buffer.data) != out.end()) {
-      driver->violation("buffer-aliased", "buffer %p handed over twice", static_cast<void*>(buffer.data));
+      driver->violation("buffer-aliased", "buffer %p handed over twice",
+                        static_cast<void*>(buffer.data));
     }
     out.push_back(buffer.data);
   }
@@ -241,7 +242,8 @@ void wait_for_callback() {
   const uint64_t returned = cupti().callbacks_returned.load();
   for (int ms = 0; ms < 3000; ++ms) {
     if (cupti().callbacks_returned.load() != returned) return;
-    const bool in_flight = cupti().callbacks_started.load() - cupti().callbacks_returned.load() > own;
+    const bool in_flight =
+        cupti().callbacks_started.load() - cupti().callbacks_returned.load() > own;
     if (!in_flight && (!driver->launching() || ms > 100)) return;
     sleep_ms(1);
   }
@@ -269,13 +271,14 @@ CUptiResult toggle(const char* name, CUpti_ActivityKind kind, bool enable) {
   const uint64_t bit = uint64_t{1} << kind;
   if (enable && (bit & kForbidden) != 0) driver->violation("forbidden-kind", "%s(%d)", name, kind);
   if (!safe_place(true)) {
-    driver->violation("activity-thread", "%s(%d) outside a launch-EXIT callback while the app launches",
-                      name, kind);
+    driver->violation("activity-thread",
+                      "%s(%d) outside a launch-EXIT callback while the app launches", name, kind);
   }
   if (driver->thread().capturing) {
     driver->violation("captured", "%s(%d) in a launch whose stream is being captured", name, kind);
   }
-  if (const uint32_t code = enable ? driver->failure(Key::kEnableFail, 0, static_cast<uint32_t>(kind)) : 0) {
+  if (const uint32_t code =
+          enable ? driver->failure(Key::kEnableFail, 0, static_cast<uint32_t>(kind)) : 0) {
     return fail(static_cast<CUptiResult>(code));
   }
   if (enable && cupti().pc_enabled.load() && driver->launching()) {
@@ -323,13 +326,15 @@ bool queue_record(const Execution& execution) {
 
 using namespace fakecuda;
 
-FAKE_EXPORT CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc requested,
-                                                       CUpti_BuffersCallbackCompleteFunc completed) {
+FAKE_EXPORT CUptiResult cuptiActivityRegisterCallbacks(
+    CUpti_BuffersCallbackRequestFunc requested, CUpti_BuffersCallbackCompleteFunc completed) {
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiActivityRegisterCallbacks");
-  if (!require_subscriber("cuptiActivityRegisterCallbacks")) return fail(CUPTI_ERROR_NOT_INITIALIZED);
+  if (!require_subscriber("cuptiActivityRegisterCallbacks"))
+    return fail(CUPTI_ERROR_NOT_INITIALIZED);
   if (requested == nullptr || completed == nullptr) return fail(CUPTI_ERROR_INVALID_PARAMETER);
-  if (const uint64_t code = driver_interface()->setting(Key::kRegisterFail)) return fail(static_cast<CUptiResult>(code));
+  if (const uint64_t code = driver_interface()->setting(Key::kRegisterFail))
+    return fail(static_cast<CUptiResult>(code));
   cupti().requested.store(requested);
   cupti().completed.store(completed);
   return CUPTI_SUCCESS;
@@ -353,7 +358,8 @@ FAKE_EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag) {
   Entry entry("cuptiActivityFlushAll");
   const Inside inside = driver->thread().inside;
   if (inside == Inside::kResource || inside == Inside::kContextCreated ||
-      inside == Inside::kBufferRequested || inside == Inside::kBufferCompleted || inside == Inside::kHash) {
+      inside == Inside::kBufferRequested || inside == Inside::kBufferCompleted ||
+      inside == Inside::kHash) {
     driver->violation("flush-in-callback", "FlushAll from a resource or buffer callback");
   }
   if (!require_subscriber("cuptiActivityFlushAll")) return fail(CUPTI_ERROR_NOT_INITIALIZED);
@@ -389,19 +395,22 @@ FAKE_EXPORT CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, uint32_t, s
   return CUPTI_SUCCESS;
 }
 
-FAKE_EXPORT CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute, size_t* size, void* value) {
+FAKE_EXPORT CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute, size_t* size,
+                                                  void* value) {
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiActivitySetAttribute");
   if (!require_subscriber("cuptiActivitySetAttribute")) return fail(CUPTI_ERROR_NOT_INITIALIZED);
   if (attribute == CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER) {
     if (api_version() < 21) return fail(CUPTI_ERROR_INVALID_PARAMETER);
-    if (size == nullptr || value == nullptr || *size < 1) return fail(CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT);
+    if (size == nullptr || value == nullptr || *size < 1)
+      return fail(CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT);
     cupti().per_thread.store(*static_cast<const uint8_t*>(value) != 0);
   }
   return CUPTI_SUCCESS;
 }
 
-FAKE_EXPORT CUptiResult cuptiActivityGetAttribute(CUpti_ActivityAttribute attribute, size_t* size, void* value) {
+FAKE_EXPORT CUptiResult cuptiActivityGetAttribute(CUpti_ActivityAttribute attribute, size_t* size,
+                                                  void* value) {
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiActivityGetAttribute");
   if (attribute == CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER && *size >= 1) {

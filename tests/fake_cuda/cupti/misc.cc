@@ -23,13 +23,20 @@ FAKE_EXPORT CUptiResult cuptiGetTimestamp(uint64_t* timestamp) {
 
 FAKE_EXPORT CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
   switch (result) {
-    case CUPTI_SUCCESS: *text = "CUPTI_SUCCESS"; break;
-    case CUPTI_ERROR_NOT_INITIALIZED: *text = "CUPTI_ERROR_NOT_INITIALIZED"; break;
-    case CUPTI_ERROR_NOT_COMPATIBLE: *text = "CUPTI_ERROR_NOT_COMPATIBLE"; break;
+    case CUPTI_SUCCESS:
+      *text = "CUPTI_SUCCESS";
+      break;
+    case CUPTI_ERROR_NOT_INITIALIZED:
+      *text = "CUPTI_ERROR_NOT_INITIALIZED";
+      break;
+    case CUPTI_ERROR_NOT_COMPATIBLE:
+      *text = "CUPTI_ERROR_NOT_COMPATIBLE";
+      break;
     case CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED:
       *text = "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED";
       break;
-    default: *text = "CUPTI_ERROR_UNKNOWN";
+    default:
+      *text = "CUPTI_ERROR_UNKNOWN";
   }
   return CUPTI_SUCCESS;
 }
@@ -38,7 +45,9 @@ FAKE_EXPORT CUptiResult cuptiGetErrorMessage(CUptiResult result, const char** te
   return cuptiGetResultString(result, text);
 }
 
-FAKE_EXPORT CUptiResult cuptiGetLastError(void) { return cupti().last_error.exchange(CUPTI_SUCCESS); }
+FAKE_EXPORT CUptiResult cuptiGetLastError(void) {
+  return cupti().last_error.exchange(CUPTI_SUCCESS);
+}
 
 FAKE_EXPORT CUptiResult cuptiGetContextId(CUcontext context, uint32_t* id) {
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
@@ -55,15 +64,18 @@ FAKE_EXPORT CUptiResult cuptiGetDeviceId(CUcontext context, uint32_t* id) {
   return CUPTI_SUCCESS;
 }
 
-FAKE_EXPORT CUptiResult cuptiGetStreamIdEx(CUcontext context, CUstream stream, uint8_t per_thread, uint32_t* id) {
+FAKE_EXPORT CUptiResult cuptiGetStreamIdEx(CUcontext context, CUstream stream, uint8_t per_thread,
+                                           uint32_t* id) {
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiGetStreamIdEx");
   *id = driver_interface()->stream_id(context, stream, per_thread != 0);
   return CUPTI_SUCCESS;
 }
 
-FAKE_EXPORT CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t cbid, const char** name) {
-  if (cbid == 0 || domain <= 0 || domain >= CUPTI_CB_DOMAIN_SIZE) return fail(CUPTI_ERROR_INVALID_PARAMETER);
+FAKE_EXPORT CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t cbid,
+                                             const char** name) {
+  if (cbid == 0 || domain <= 0 || domain >= CUPTI_CB_DOMAIN_SIZE)
+    return fail(CUPTI_ERROR_INVALID_PARAMETER);
   *name = "fake";
   return CUPTI_SUCCESS;
 }

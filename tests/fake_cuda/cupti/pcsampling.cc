@@ -8,7 +8,8 @@ using namespace fakecuda;
 
 namespace {
 
-constexpr const char* kReasons[] = {"smsp__pcsamp_sample_count", "smsp__pcsamp_samples_data_dropped",
+constexpr const char* kReasons[] = {"smsp__pcsamp_sample_count",
+                                    "smsp__pcsamp_samples_data_dropped",
                                     "smsp__pcsamp_warps_issue_stalled_long_scoreboard",
                                     "smsp__pcsamp_warps_issue_stalled_long_scoreboard_not_issued"};
 constexpr size_t kReasonCount = sizeof kReasons / sizeof kReasons[0];
@@ -18,10 +19,12 @@ void check_place(const char* name, bool context_created_too) {
   const Inside inside = driver_interface()->thread().inside;
   if (context_created_too && inside == Inside::kContextCreated) return;
   if (!safe_place(false)) {
-    driver_interface()->violation("pc-thread", "%s outside a launch-EXIT callback while the app launches", name);
+    driver_interface()->violation("pc-thread",
+                                  "%s outside a launch-EXIT callback while the app launches", name);
   }
   if (driver_interface()->thread().capturing) {
-    driver_interface()->violation("captured", "%s in a launch whose stream is being captured", name);
+    driver_interface()->violation("captured", "%s in a launch whose stream is being captured",
+                                  name);
   }
 }
 
@@ -73,7 +76,8 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingGetData(CUpti_PCSamplingGetDataParams* pa
   return CUPTI_SUCCESS;
 }
 
-FAKE_EXPORT CUptiResult cuptiPCSamplingSetConfigurationAttribute(CUpti_PCSamplingConfigurationInfoParams* params) {
+FAKE_EXPORT CUptiResult
+cuptiPCSamplingSetConfigurationAttribute(CUpti_PCSamplingConfigurationInfoParams* params) {
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiPCSamplingSetConfigurationAttribute");
   for (size_t i = 0; i < params->numAttributes; ++i) {
@@ -82,14 +86,16 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingSetConfigurationAttribute(CUpti_PCSamplin
   return CUPTI_SUCCESS;
 }
 
-FAKE_EXPORT CUptiResult cuptiPCSamplingGetNumStallReasons(CUpti_PCSamplingGetNumStallReasonsParams* params) {
+FAKE_EXPORT CUptiResult
+cuptiPCSamplingGetNumStallReasons(CUpti_PCSamplingGetNumStallReasonsParams* params) {
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiPCSamplingGetNumStallReasons");
   *params->numStallReasons = kReasonCount;
   return CUPTI_SUCCESS;
 }
 
-FAKE_EXPORT CUptiResult cuptiPCSamplingGetStallReasons(CUpti_PCSamplingGetStallReasonsParams* params) {
+FAKE_EXPORT CUptiResult
+cuptiPCSamplingGetStallReasons(CUpti_PCSamplingGetStallReasonsParams* params) {
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiPCSamplingGetStallReasons");
   for (size_t i = 0; i < params->numStallReasons && i < kReasonCount; ++i) {

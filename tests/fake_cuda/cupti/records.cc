@@ -11,13 +11,16 @@ constexpr size_t kKernel8 = 200;   // CUDA 11.8
 constexpr size_t kKernel9 = 208;   // 12.0
 constexpr size_t kKernel10 = 216;  // 13.0
 constexpr size_t kMemcpy5 = 88;
-constexpr size_t kMemcpy6 = 96;    // 12.8
+constexpr size_t kMemcpy6 = 96;  // 12.8
 constexpr size_t kMemset4 = 88;
 constexpr size_t kPtoP4 = 96;
-static_assert(sizeof(CUpti_ActivityKernel8) == kKernel8 && sizeof(CUpti_ActivityKernel9) == kKernel9);
+static_assert(sizeof(CUpti_ActivityKernel8) == kKernel8 &&
+              sizeof(CUpti_ActivityKernel9) == kKernel9);
 static_assert(sizeof(CUpti_ActivityKernel10) == kKernel10);
-static_assert(sizeof(CUpti_ActivityMemcpy5) == kMemcpy5 && sizeof(CUpti_ActivityMemcpy6) == kMemcpy6);
-static_assert(sizeof(CUpti_ActivityMemset4) == kMemset4 && sizeof(CUpti_ActivityMemcpyPtoP4) == kPtoP4);
+static_assert(sizeof(CUpti_ActivityMemcpy5) == kMemcpy5 &&
+              sizeof(CUpti_ActivityMemcpy6) == kMemcpy6);
+static_assert(sizeof(CUpti_ActivityMemset4) == kMemset4 &&
+              sizeof(CUpti_ActivityMemcpyPtoP4) == kPtoP4);
 
 void write_kernel(uint8_t* to, const Execution& work, uint64_t start_ns, uint64_t end_ns) {
   CUpti_ActivityKernel10 r{};
@@ -119,10 +122,14 @@ size_t largest_stride() { return record_stride(CUPTI_ACTIVITY_KIND_CONCURRENT_KE
 
 void write_record(uint8_t* to, const Execution& work, uint64_t start_ns, uint64_t end_ns) {
   switch (work.kind) {
-    case CUPTI_ACTIVITY_KIND_MEMCPY: return write_memcpy(to, work, start_ns, end_ns);
-    case CUPTI_ACTIVITY_KIND_MEMCPY2: return write_peer(to, work, start_ns, end_ns);
-    case CUPTI_ACTIVITY_KIND_MEMSET: return write_memset(to, work, start_ns, end_ns);
-    default: return write_kernel(to, work, start_ns, end_ns);
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+      return write_memcpy(to, work, start_ns, end_ns);
+    case CUPTI_ACTIVITY_KIND_MEMCPY2:
+      return write_peer(to, work, start_ns, end_ns);
+    case CUPTI_ACTIVITY_KIND_MEMSET:
+      return write_memset(to, work, start_ns, end_ns);
+    default:
+      return write_kernel(to, work, start_ns, end_ns);
   }
 }
 
@@ -131,7 +138,8 @@ void write_record(uint8_t* to, const Execution& work, uint64_t start_ns, uint64_
 using namespace fakecuda;
 
 // Exempt from the guard: a client calls it inside bufferCompleted while another thread may flush.
-FAKE_EXPORT CUptiResult cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid_bytes, CUpti_Activity** record) {
+FAKE_EXPORT CUptiResult cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid_bytes,
+                                                   CUpti_Activity** record) {
   if (buffer == nullptr || record == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   uint8_t* next = buffer;
   if (*record != nullptr) {

@@ -67,9 +67,9 @@ struct Cupti {
   Producer shared;
 
   std::mutex ready_mutex;
-  std::deque<Buffer> ready;                 // full or flushed, not yet given back
-  std::vector<uint8_t*> outstanding;        // buffers that the client handed over
-  std::mutex delivery_mutex;                // held while bufferCompleted runs
+  std::deque<Buffer> ready;           // full or flushed, not yet given back
+  std::vector<uint8_t*> outstanding;  // buffers that the client handed over
+  std::mutex delivery_mutex;          // held while bufferCompleted runs
 };
 
 Cupti& cupti();
@@ -96,8 +96,8 @@ class Entry {
 /// Activity calls and callback switches are only for the client that holds the subscriber.
 bool require_subscriber(const char* name);
 
-/// True in a launch-EXIT callback and in InitializeInjection, or while nothing launches: what toggles
-/// activity elsewhere crashed or hung on an H200.
+/// True in a launch-EXIT callback and in InitializeInjection, or while nothing launches: what
+/// toggles activity elsewhere crashed or hung on an H200.
 bool safe_place(bool allow_injection);
 
 bool callback_enabled(uint32_t domain, uint32_t cbid);

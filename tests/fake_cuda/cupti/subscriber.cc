@@ -39,12 +39,18 @@ bool known(uint32_t domain, uint32_t cbid) {
   uint32_t runtime_ids = 0;
   known_ids(api_version(), driver_ids, runtime_ids);
   switch (domain) {
-    case CUPTI_CB_DOMAIN_DRIVER_API: return cbid > 0 && cbid < driver_ids;
-    case CUPTI_CB_DOMAIN_RUNTIME_API: return cbid > 0 && cbid < runtime_ids;
-    case CUPTI_CB_DOMAIN_RESOURCE: return cbid > 0 && cbid <= (api_version() >= 130000 ? 23u : 21u);
-    case CUPTI_CB_DOMAIN_SYNCHRONIZE: return cbid > 0 && cbid <= 2;
-    case CUPTI_CB_DOMAIN_STATE: return api_version() >= 20 && cbid > 0 && cbid <= 3;
-    default: return false;
+    case CUPTI_CB_DOMAIN_DRIVER_API:
+      return cbid > 0 && cbid < driver_ids;
+    case CUPTI_CB_DOMAIN_RUNTIME_API:
+      return cbid > 0 && cbid < runtime_ids;
+    case CUPTI_CB_DOMAIN_RESOURCE:
+      return cbid > 0 && cbid <= (api_version() >= 130000 ? 23u : 21u);
+    case CUPTI_CB_DOMAIN_SYNCHRONIZE:
+      return cbid > 0 && cbid <= 2;
+    case CUPTI_CB_DOMAIN_STATE:
+      return api_version() >= 20 && cbid > 0 && cbid <= 3;
+    default:
+      return false;
   }
 }
 
@@ -116,7 +122,8 @@ void run_hash(const char* image, size_t size, bool temporary) {
   thread.inside = before;
 }
 
-void module_resource(uint32_t cbid, CUcontext context, uint32_t id, const char* image, size_t size) {
+void module_resource(uint32_t cbid, CUcontext context, uint32_t id, const char* image,
+                     size_t size) {
   CUpti_ModuleResourceData module{};
   module.moduleId = id;
   module.cubinSize = size;
@@ -128,7 +135,8 @@ void module_resource(uint32_t cbid, CUcontext context, uint32_t id, const char* 
   thread.inside = before;
 }
 
-void on_module_loaded(CUcontext context, uint32_t id, const char* image, size_t size, bool temporary) {
+void on_module_loaded(CUcontext context, uint32_t id, const char* image, size_t size,
+                      bool temporary) {
   run_hash(image, size, temporary);
   module_resource(CUPTI_CBID_RESOURCE_MODULE_LOADED, context, id, image, size);
 }
@@ -137,7 +145,8 @@ void on_module_unloading(CUcontext context, uint32_t id, const char* image, size
   module_resource(CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING, context, id, image, size);
 }
 
-const CuptiHooks kHooks = {on_api, queue_record, on_resource, on_module_loaded, on_module_unloading};
+const CuptiHooks kHooks = {on_api, queue_record, on_resource, on_module_loaded,
+                           on_module_unloading};
 
 int thread_id(ThreadState& thread) {
   if (thread.tid == 0) thread.tid = gettid();
@@ -176,7 +185,8 @@ Interface* driver_interface() {
 uint32_t api_version() {
   static const uint32_t version = [] {
     void* libcuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    auto* get = libcuda ? reinterpret_cast<Interface* (*)()>(dlsym(libcuda, "fake_cuda_interface")) : nullptr;
+    auto* get = libcuda ? reinterpret_cast<Interface* (*)()>(dlsym(libcuda, "fake_cuda_interface"))
+                        : nullptr;
     const auto asked = get ? static_cast<uint32_t>(get()->setting(Key::kApi)) : 0u;
     return asked != 0 ? asked : static_cast<uint32_t>(FAKE_CUPTI_API);
   }();
@@ -184,7 +194,8 @@ uint32_t api_version() {
 }
 
 bool callback_enabled(uint32_t domain, uint32_t cbid) {
-  return (cupti().enabled[domain][cbid / 64].load(std::memory_order_relaxed) >> (cbid % 64) & 1) != 0;
+  return (cupti().enabled[domain][cbid / 64].load(std::memory_order_relaxed) >> (cbid % 64) & 1) !=
+         0;
 }
 
 CUptiResult fail(CUptiResult result) {
@@ -199,7 +210,8 @@ Entry::Entry(const char* name) {
   if (cupti().dead.load()) driver->violation("after-fatal", "%s after a fatal error", name);
   ThreadState& thread = driver->thread();
   if (thread.inside == Inside::kHash || thread.inside == Inside::kBufferRequested) {
-    driver->violation("cupti-in-callback", "%s called from a hash or bufferRequested callback", name);
+    driver->violation("cupti-in-callback", "%s called from a hash or bufferRequested callback",
+                      name);
   }
   if (thread.cupti_depth++ != 0) return;
   int nobody = 0;
@@ -248,8 +260,8 @@ static bool stale(CUpti_SubscriberHandle subscriber, const char* name) {
   return true;
 }
 
-FAKE_EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFunc callback,
-                                       void* userdata) {
+FAKE_EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber,
+                                       CUpti_CallbackFunc callback, void* userdata) {
   Interface* driver = driver_interface();
   if (driver == nullptr) return fail(CUPTI_ERROR_UNKNOWN);  // what it says with no driver
   Entry entry("cuptiSubscribe");
@@ -260,11 +272,13 @@ FAKE_EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti
     timespec pause{static_cast<time_t>(ms / 1000), static_cast<long>(ms % 1000 * 1'000'000)};
     nanosleep(&pause, nullptr);
   }
-  if (const uint64_t code = driver->setting(Key::kSubscribeFail)) return fail(static_cast<CUptiResult>(code));
+  if (const uint64_t code = driver->setting(Key::kSubscribeFail))
+    return fail(static_cast<CUptiResult>(code));
   if (driver->consume(Key::kSubscribeBusy) || driver->setting(Key::kOtherClient) != 0) {
     return fail(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
   }
-  auto* fresh = new CUpti_Subscriber_st{callback, userdata};  // never freed: a callback may still run
+  auto* fresh =
+      new CUpti_Subscriber_st{callback, userdata};  // never freed: a callback may still run
   CUpti_Subscriber_st* none = nullptr;
   if (!cupti().subscriber.compare_exchange_strong(none, fresh)) {
     return fail(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
@@ -333,7 +347,8 @@ FAKE_EXPORT CUptiResult cuptiEnableDomain(uint32_t enable, CUpti_SubscriberHandl
 
 FAKE_EXPORT CUptiResult cuptiEnableAllDomains(uint32_t enable, CUpti_SubscriberHandle subscriber) {
   for (int domain = 1; domain < CUPTI_CB_DOMAIN_NVTX; ++domain) {
-    const auto result = cuptiEnableDomain(enable, subscriber, static_cast<CUpti_CallbackDomain>(domain));
+    const auto result =
+        cuptiEnableDomain(enable, subscriber, static_cast<CUpti_CallbackDomain>(domain));
     if (result != CUPTI_SUCCESS) return result;
   }
   return CUPTI_SUCCESS;

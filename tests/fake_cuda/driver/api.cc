@@ -39,9 +39,7 @@ void on_cancelled(void*) {
   fatal("cancelled-in-callback", "the callback had a cancellation point and did not mask it");
 }
 
-bool is_api(Inside inside) {
-  return inside == Inside::kNothing || inside == Inside::kInjection;
-}
+bool is_api(Inside inside) { return inside == Inside::kNothing || inside == Inside::kInjection; }
 
 }  // namespace
 
@@ -104,7 +102,8 @@ Api::Api(CUpti_CallbackDomain domain, uint32_t cbid, const char* name, const voi
   thread.capturing = capturing;
   if (launch) {
     driver().launches_in_progress.fetch_add(1);
-    if (domain == CUPTI_CB_DOMAIN_DRIVER_API) driver().launches.fetch_add(1, std::memory_order_relaxed);
+    if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
+      driver().launches.fetch_add(1, std::memory_order_relaxed);
   }
   callback(CUPTI_API_ENTER);
   if (!driver().initialised.load() || forked()) result_ = CUDA_ERROR_NOT_INITIALIZED;

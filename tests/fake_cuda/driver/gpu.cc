@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fake GPU: in-order streams on which work starts when the stream is free and lasts as long as
-// it was told to. Times are CUPTI's clock, so a record is complete once that clock has passed its end.
+// it was told to. Times are CUPTI's clock, so a record is complete once that clock has passed its
+// end.
 #include <ctime>
 
 #include "tests/fake_cuda/driver/state.h"

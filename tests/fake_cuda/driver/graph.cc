@@ -39,7 +39,8 @@ CUresult begin_capture(uint32_t cbid, const char* name, CUstream stream, CUstrea
   return static_cast<CUresult>(api.finish(0));
 }
 
-CUresult end_capture(uint32_t cbid, const char* name, CUstream stream, CUgraph* graph, bool per_thread) {
+CUresult end_capture(uint32_t cbid, const char* name, CUstream stream, CUgraph* graph,
+                     bool per_thread) {
   cuStreamEndCapture_params params{stream, graph};
   Api api(CUPTI_CB_DOMAIN_DRIVER_API, cbid, name, &params);
   if (!api.allowed()) return static_cast<CUresult>(api.finish(0));
@@ -51,11 +52,13 @@ CUresult end_capture(uint32_t cbid, const char* name, CUstream stream, CUgraph* 
   return static_cast<CUresult>(api.finish(*graph ? 0 : CUDA_ERROR_ILLEGAL_STATE));
 }
 
-CUresult graph_launch(uint32_t cbid, const char* name, CUgraphExec exec, CUstream stream, bool per_thread) {
+CUresult graph_launch(uint32_t cbid, const char* name, CUgraphExec exec, CUstream stream,
+                      bool per_thread) {
   cuGraphLaunch_params params{exec, stream};
   Context* context = interface().forked() ? nullptr : current_context();
   Api api(CUPTI_CB_DOMAIN_DRIVER_API, cbid, name, &params, nullptr, true);
-  if (!api.allowed() || context == nullptr) return static_cast<CUresult>(api.finish(CUDA_ERROR_NOT_INITIALIZED));
+  if (!api.allowed() || context == nullptr)
+    return static_cast<CUresult>(api.finish(CUDA_ERROR_NOT_INITIALIZED));
   Stream* on = stream_of(context, stream, per_thread);
   const auto* graph = reinterpret_cast<const Graph*>(exec);
   for (const Node& node : graph->nodes) {
@@ -74,24 +77,25 @@ CUresult graph_launch(uint32_t cbid, const char* name, CUgraphExec exec, CUstrea
 using namespace fakecuda;
 
 FAKE_EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-  return begin_capture(CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCapture_v2, "cuStreamBeginCapture_v2", stream,
-                       mode, false);
+  return begin_capture(CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCapture_v2, "cuStreamBeginCapture_v2",
+                       stream, mode, false);
 }
 FAKE_EXPORT CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
   return begin_capture(CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCapture_v2_ptsz,
                        "cuStreamBeginCapture_v2_ptsz", stream, mode, true);
 }
 FAKE_EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  return end_capture(CUPTI_DRIVER_TRACE_CBID_cuStreamEndCapture, "cuStreamEndCapture", stream, graph, false);
+  return end_capture(CUPTI_DRIVER_TRACE_CBID_cuStreamEndCapture, "cuStreamEndCapture", stream,
+                     graph, false);
 }
 FAKE_EXPORT CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
-  return end_capture(CUPTI_DRIVER_TRACE_CBID_cuStreamEndCapture_ptsz, "cuStreamEndCapture_ptsz", stream,
-                     graph, true);
+  return end_capture(CUPTI_DRIVER_TRACE_CBID_cuStreamEndCapture_ptsz, "cuStreamEndCapture_ptsz",
+                     stream, graph, true);
 }
 
 FAKE_EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamIsCapturing, "cuStreamIsCapturing",
-          nullptr);
+  Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamIsCapturing,
+          "cuStreamIsCapturing", nullptr);
   if (api.allowed()) {
     Stream* on = stream_of(current_context(), stream, false);
     std::lock_guard lock(on->mutex);
@@ -101,7 +105,8 @@ FAKE_EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus*
 }
 
 /// The executable graph is a copy with its own id; nodes keep theirs.
-FAKE_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
+FAKE_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
+                                                 unsigned long long flags) {
   cuGraphInstantiateWithFlags_params params{exec, graph, flags};
   Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuGraphInstantiateWithFlags,
           "cuGraphInstantiateWithFlags", &params);
@@ -115,14 +120,16 @@ FAKE_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph grap
 
 FAKE_EXPORT CUresult cuGraphDestroy(CUgraph graph) {
   cuGraphDestroy_params params{graph};
-  Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuGraphDestroy, "cuGraphDestroy", &params);
+  Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuGraphDestroy, "cuGraphDestroy",
+          &params);
   if (api.allowed()) delete reinterpret_cast<Graph*>(graph);
   return static_cast<CUresult>(api.finish(0));
 }
 
 FAKE_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec) {
   cuGraphExecDestroy_params params{exec};
-  Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuGraphExecDestroy, "cuGraphExecDestroy", &params);
+  Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuGraphExecDestroy,
+          "cuGraphExecDestroy", &params);
   if (api.allowed()) delete reinterpret_cast<Graph*>(exec);
   return static_cast<CUresult>(api.finish(0));
 }
@@ -131,5 +138,6 @@ FAKE_EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   return graph_launch(CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch, "cuGraphLaunch", exec, stream, false);
 }
 FAKE_EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
-  return graph_launch(CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz, "cuGraphLaunch_ptsz", exec, stream, true);
+  return graph_launch(CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz, "cuGraphLaunch_ptsz", exec,
+                      stream, true);
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kDeviceName = "NVIDIA Fake H200";
 constexpr size_t kDeviceBytes = 150'754'820'096;
-constexpr uint32_t kDefaultStreamId = 7;     // the numbers that CUPTI shows for the default stream
+constexpr uint32_t kDefaultStreamId = 7;  // the numbers that CUPTI shows for the default stream
 constexpr uint32_t kPerThreadStreamId = 13;
 
 /// What the driver does with CUDA_INJECTION64_PATH: silent when the file or the symbol is missing.
@@ -47,7 +47,8 @@ Context* new_context(uint32_t device) {
   const CuptiHooks* hooks = interface().hooks.load();
   if (hooks != nullptr) {
     thread_state().inside = Inside::kContextCreated;
-    hooks->resource(CUPTI_CBID_RESOURCE_CONTEXT_CREATED, reinterpret_cast<CUcontext>(context), nullptr);
+    hooks->resource(CUPTI_CBID_RESOURCE_CONTEXT_CREATED, reinterpret_cast<CUcontext>(context),
+                    nullptr);
     thread_state().inside = Inside::kNothing;
   }
   return context;
@@ -74,7 +75,9 @@ CUresult plain_call(const char* name) {
                                                               : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-bool valid(CUdevice device) { return device >= 0 && static_cast<uint64_t>(device) < setting(Key::kDevices); }
+bool valid(CUdevice device) {
+  return device >= 0 && static_cast<uint64_t>(device) < setting(Key::kDevices);
+}
 
 }  // namespace
 
@@ -160,19 +163,37 @@ FAKE_EXPORT CUresult cuDeviceGetPCIBusId(char* id, int length, CUdevice device) 
   return CUDA_SUCCESS;
 }
 
-FAKE_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+FAKE_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute,
+                                          CUdevice device) {
   if (const CUresult refused = plain_call("cuDeviceGetAttribute")) return refused;
   if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
   switch (attribute) {  // an H200's
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; break;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; break;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 132; break;
-    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: *value = 1'980'000; break;
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE: *value = 32; break;
-    case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: *value = 0; break;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: *value = 0x1b + device; break;
-    case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: *value = 0; break;
-    default: *value = 0;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      *value = 9;
+      break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+      *value = 0;
+      break;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+      *value = 132;
+      break;
+    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
+      *value = 1'980'000;
+      break;
+    case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
+      *value = 32;
+      break;
+    case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
+      *value = 0;
+      break;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+      *value = 0x1b + device;
+      break;
+    case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
+      *value = 0;
+      break;
+    default:
+      *value = 0;
   }
   return CUDA_SUCCESS;
 }
@@ -208,7 +229,8 @@ FAKE_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) {
   return plain_call("cuDevicePrimaryCtxRelease_v2");
 }
 
-FAKE_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams*, unsigned int, CUdevice device) {
+FAKE_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams*, unsigned int,
+                                    CUdevice device) {
   if (const CUresult refused = plain_call("cuCtxCreate_v4")) return refused;
   if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
   *context = reinterpret_cast<CUcontext>(new_context(static_cast<uint32_t>(device)));
@@ -247,7 +269,8 @@ FAKE_EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
 }
 
 FAKE_EXPORT CUresult cuCtxSynchronize(void) {
-  Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize, "cuCtxSynchronize", nullptr);
+  Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize, "cuCtxSynchronize",
+          nullptr);
   if (api.allowed()) wait_gpu(driver().last_gpu_end_ns.load());
   return static_cast<CUresult>(api.finish(0));
 }
@@ -264,7 +287,8 @@ FAKE_EXPORT CUresult cuStreamDestroy_v2(CUstream) { return plain_call("cuStreamD
 
 FAKE_EXPORT CUresult cuStreamSynchronize(CUstream stream) {
   cuStreamSynchronize_params params{stream};
-  Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize, "cuStreamSynchronize", &params);
+  Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize,
+          "cuStreamSynchronize", &params);
   if (api.allowed()) {
     Stream* on = stream_of(current_context(), stream, false);
     uint64_t until = 0;

@@ -12,7 +12,8 @@
 namespace fakecuda {
 
 /// Appends to the graph under capture. The work never executes by itself.
-void capture(Stream* stream, const Execution& work, const Function* function, uint64_t duration_ns) {
+void capture(Stream* stream, const Execution& work, const Function* function,
+             uint64_t duration_ns) {
   {
     std::lock_guard lock(stream->mutex);
     if (stream->capture == nullptr) return;
@@ -55,7 +56,8 @@ CUresult launch(uint32_t cbid, const char* name, const void* api_params, CUfunct
   const bool capturing = on && is_capturing(on);
   Api api(CUPTI_CB_DOMAIN_DRIVER_API, cbid, name, api_params,
           function ? function->name.c_str() : nullptr, true, capturing);
-  if (!api.allowed() || on == nullptr) return static_cast<CUresult>(api.finish(CUDA_ERROR_NOT_INITIALIZED));
+  if (!api.allowed() || on == nullptr)
+    return static_cast<CUresult>(api.finish(CUDA_ERROR_NOT_INITIALIZED));
   if (function == nullptr) return static_cast<CUresult>(api.finish(CUDA_ERROR_INVALID_HANDLE));
   Execution work{};
   work.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
@@ -77,9 +79,11 @@ CUresult launch(uint32_t cbid, const char* name, const void* api_params, CUfunct
 /// Bytes of the ELF image at `image`; text (PTX) counts as what a compiler made of it.
 size_t image_bytes(const void* image) {
   const auto* header = static_cast<const Elf64_Ehdr*>(image);
-  if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return strlen(static_cast<const char*>(image)) + 1;
+  if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
+    return strlen(static_cast<const char*>(image)) + 1;
   uint64_t end = header->e_shoff + static_cast<uint64_t>(header->e_shnum) * header->e_shentsize;
-  const uint64_t segments = header->e_phoff + static_cast<uint64_t>(header->e_phnum) * header->e_phentsize;
+  const uint64_t segments =
+      header->e_phoff + static_cast<uint64_t>(header->e_phnum) * header->e_phentsize;
   if (segments > end) end = segments;
   return end > sizeof *header ? end : sizeof *header;
 }
@@ -89,44 +93,46 @@ size_t image_bytes(const void* image) {
 
 using namespace fakecuda;
 
-#define FAKE_LAUNCH(name, suffix, per_thread)                                                       \
-  FAKE_EXPORT CUresult name##suffix(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
-                                    unsigned by, unsigned bz, unsigned shared, CUstream stream,     \
-                                    void** params, void** extra) {                                  \
-    cuLaunchKernel_params api_params{f, gx, gy, gz, bx, by, bz, shared, stream, params, extra};      \
-    return launch(CUPTI_DRIVER_TRACE_CBID_##name##suffix, #name #suffix, &api_params, f,            \
-                  Shape{{gx, gy, gz}, {bx, by, bz}, shared}, stream, params, per_thread);           \
+#define FAKE_LAUNCH(name, suffix, per_thread)                                                   \
+  FAKE_EXPORT CUresult name##suffix(CUfunction f, unsigned gx, unsigned gy, unsigned gz,        \
+                                    unsigned bx, unsigned by, unsigned bz, unsigned shared,     \
+                                    CUstream stream, void** params, void** extra) {             \
+    cuLaunchKernel_params api_params{f, gx, gy, gz, bx, by, bz, shared, stream, params, extra}; \
+    return launch(CUPTI_DRIVER_TRACE_CBID_##name##suffix, #name #suffix, &api_params, f,        \
+                  Shape{{gx, gy, gz}, {bx, by, bz}, shared}, stream, params, per_thread);       \
   }
 FAKE_LAUNCH(cuLaunchKernel, , false)
 FAKE_LAUNCH(cuLaunchKernel, _ptsz, true)
 
-#define FAKE_COOPERATIVE(name, suffix, per_thread)                                                  \
-  FAKE_EXPORT CUresult name##suffix(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
-                                    unsigned by, unsigned bz, unsigned shared, CUstream stream,     \
-                                    void** params) {                                                \
-    cuLaunchCooperativeKernel_params api_params{f, gx, gy, gz, bx, by, bz, shared, stream, params};  \
-    return launch(CUPTI_DRIVER_TRACE_CBID_##name##suffix, #name #suffix, &api_params, f,            \
-                  Shape{{gx, gy, gz}, {bx, by, bz}, shared}, stream, params, per_thread);           \
+#define FAKE_COOPERATIVE(name, suffix, per_thread)                                          \
+  FAKE_EXPORT CUresult name##suffix(CUfunction f, unsigned gx, unsigned gy, unsigned gz,    \
+                                    unsigned bx, unsigned by, unsigned bz, unsigned shared, \
+                                    CUstream stream, void** params) {                       \
+    cuLaunchCooperativeKernel_params api_params{                                            \
+        f, gx, gy, gz, bx, by, bz, shared, stream, params};                                 \
+    return launch(CUPTI_DRIVER_TRACE_CBID_##name##suffix, #name #suffix, &api_params, f,    \
+                  Shape{{gx, gy, gz}, {bx, by, bz}, shared}, stream, params, per_thread);   \
   }
 FAKE_COOPERATIVE(cuLaunchCooperativeKernel, , false)
 FAKE_COOPERATIVE(cuLaunchCooperativeKernel, _ptsz, true)
 
-#define FAKE_LAUNCH_EX(name, suffix, per_thread)                                                    \
-  FAKE_EXPORT CUresult name##suffix(const CUlaunchConfig* c, CUfunction f, void** params,           \
-                                    void** extra) {                                                 \
-    cuLaunchKernelEx_params api_params{c, f, params, extra};                                        \
-    return launch(CUPTI_DRIVER_TRACE_CBID_##name##suffix, #name #suffix, &api_params, f,            \
-                  Shape{{c->gridDimX, c->gridDimY, c->gridDimZ},                                    \
-                        {c->blockDimX, c->blockDimY, c->blockDimZ},                                 \
-                        c->sharedMemBytes},                                                         \
-                  c->hStream, params, per_thread);                                                  \
+#define FAKE_LAUNCH_EX(name, suffix, per_thread)                                          \
+  FAKE_EXPORT CUresult name##suffix(const CUlaunchConfig* c, CUfunction f, void** params, \
+                                    void** extra) {                                       \
+    cuLaunchKernelEx_params api_params{c, f, params, extra};                              \
+    return launch(CUPTI_DRIVER_TRACE_CBID_##name##suffix, #name #suffix, &api_params, f,  \
+                  Shape{{c->gridDimX, c->gridDimY, c->gridDimZ},                          \
+                        {c->blockDimX, c->blockDimY, c->blockDimZ},                       \
+                        c->sharedMemBytes},                                               \
+                  c->hStream, params, per_thread);                                        \
   }
 FAKE_LAUNCH_EX(cuLaunchKernelEx, , false)
 FAKE_LAUNCH_EX(cuLaunchKernelEx, _ptsz, true)
 
 FAKE_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   cuModuleLoadData_params params{module, image};
-  Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuModuleLoadData, "cuModuleLoadData", &params);
+  Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuModuleLoadData, "cuModuleLoadData",
+          &params);
   if (!api.allowed()) return static_cast<CUresult>(api.finish(0));
   current_context();
   auto* fresh = new Module;
@@ -134,24 +140,27 @@ FAKE_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   const auto* bytes = static_cast<const char*>(image);
   fresh->image.assign(bytes, bytes + image_bytes(image));
   if (const CuptiHooks* hooks = interface().hooks.load()) {
-    hooks->module_loaded(thread_state().context, fresh->id, fresh->image.data(), fresh->image.size(),
-                         setting(Key::kTemporaryModules) != 0);
+    hooks->module_loaded(thread_state().context, fresh->id, fresh->image.data(),
+                         fresh->image.size(), setting(Key::kTemporaryModules) != 0);
   }
   *module = reinterpret_cast<CUmodule>(fresh);
   return static_cast<CUresult>(api.finish(0));
 }
 
-FAKE_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
+FAKE_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned,
+                                        CUjit_option*, void**) {
   return cuModuleLoadData(module, image);
 }
 
 FAKE_EXPORT CUresult cuModuleUnload(CUmodule module) {
   cuModuleUnload_params params{module};
-  Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuModuleUnload, "cuModuleUnload", &params);
+  Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuModuleUnload, "cuModuleUnload",
+          &params);
   if (!api.allowed()) return static_cast<CUresult>(api.finish(0));
   auto* gone = reinterpret_cast<Module*>(module);
   if (const CuptiHooks* hooks = interface().hooks.load()) {
-    hooks->module_unloading(thread_state().context, gone->id, gone->image.data(), gone->image.size());
+    hooks->module_unloading(thread_state().context, gone->id, gone->image.data(),
+                            gone->image.size());
   }
   // The memory stays readable with changed contents, as measured; names live on in records.
   memset(gone->image.data(), 0xdd, gone->image.size());

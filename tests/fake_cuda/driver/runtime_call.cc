@@ -8,8 +8,8 @@
 using namespace fakecuda;
 
 FAKE_EXPORT CUresult fake_cuda_runtime_call(uint32_t cbid, const char* name, const void* params,
-                                            CUfunction function, int launch, CUresult (*body)(void*),
-                                            void* argument) {
+                                            CUfunction function, int launch,
+                                            CUresult (*body)(void*), void* argument) {
   if (!interface().forked()) current_context();
   const char* symbol = function ? reinterpret_cast<Function*>(function)->name.c_str() : nullptr;
   Api api(CUPTI_CB_DOMAIN_RUNTIME_API, cbid, name, params, symbol, launch != 0);

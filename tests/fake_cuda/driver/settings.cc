@@ -138,8 +138,8 @@ bool consume(Key key) {
 }
 
 uint32_t failure(Key key, uint32_t domain, uint32_t id) {
-  const uint64_t want = (static_cast<uint64_t>(key) + 1) << 56 | static_cast<uint64_t>(domain) << 48 |
-                        static_cast<uint64_t>(id) << 16;
+  const uint64_t want = (static_cast<uint64_t>(key) + 1) << 56 |
+                        static_cast<uint64_t>(domain) << 48 | static_cast<uint64_t>(id) << 16;
   for (auto& slot : store().failures.slot) {
     const uint64_t packed = slot.load(std::memory_order_relaxed);
     if (packed != 0 && (packed & ~0xffffull) == want) return packed & 0xffff;

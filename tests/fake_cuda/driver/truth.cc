@@ -134,9 +134,9 @@ std::map<RowKey, Sums> merge(Sums& total) {
   for (TruthTable* table : tables().all) {
     for (TruthRow& row : table->rows) {
       if (!row.used) continue;
-      Sums& sums = rows[RowKey{row.label ? row.label : "", kind_name(row.kind),
-                               row.function ? row.function->name : "",
-                               row.function ? row.function->module_id : 0, row.copy_kind, row.graph}];
+      Sums& sums = rows[RowKey{
+          row.label ? row.label : "", kind_name(row.kind), row.function ? row.function->name : "",
+          row.function ? row.function->module_id : 0, row.copy_kind, row.graph}];
       for (Sums* into : {&sums, &total}) {
         into->count += row.count;
         into->ns += row.ns;
@@ -169,8 +169,8 @@ bool write_truth(const char* path) {
   const std::string temporary = std::string(path) + ".tmp";
   FILE* out = fopen(temporary.c_str(), "we");
   if (out == nullptr) return false;
-  fprintf(out, "{\"pid\":%d,\"launches\":%lu,\"captured_launches\":%lu,\"violations\":%lu,\n", getpid(),
-          driver().launches.load(), driver().captured.load(), violations());
+  fprintf(out, "{\"pid\":%d,\"launches\":%lu,\"captured_launches\":%lu,\"violations\":%lu,\n",
+          getpid(), driver().launches.load(), driver().captured.load(), violations());
   print_sums(out, total);
   fputs(",\n", out);
   print_cupti(out);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fake_cuda/play/call_path.h"
 
-#define FOR_EACH_LETTER(F) F(a) F(b) F(c) F(d) F(e) F(f) F(g) F(h) F(i) F(j) F(k) F(l) F(m) F(n) F(o) F(p)
+#define FOR_EACH_LETTER(F) \
+  F(a) F(b) F(c) F(d) F(e) F(f) F(g) F(h) F(i) F(j) F(k) F(l) F(m) F(n) F(o) F(p)
 
 #define DECLARE(letter) extern "C" void path_##letter(fakecuda::PathCursor*);
 FOR_EACH_LETTER(DECLARE)
@@ -19,8 +20,8 @@ __attribute__((always_inline)) inline void descend(fakecuda::PathCursor* c) {
 
 }  // namespace
 
-// descend is inlined into each function, so that only path_x functions are on the stack; the store after
-// the call keeps it from becoming a jump.
+// descend is inlined into each function, so that only path_x functions are on the stack; the store
+// after the call keeps it from becoming a jump.
 #define PATH_FUNCTION(letter)                                                                 \
   extern "C" __attribute__((noinline, noclone)) void path_##letter(fakecuda::PathCursor* c) { \
     volatile int after;                                                                       \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// fake_cuda_hide LIBRARY OUT NAME...: a copy of a shared object that lacks the named dynamic symbols.
-// The name in .dynstr is overwritten, so that a lookup finds its hash chain but no equal string: what
-// dlsym answers for a library that never had it.
+// fake_cuda_hide LIBRARY OUT NAME...: a copy of a shared object that lacks the named dynamic
+// symbols. The name in .dynstr is overwritten, so that a lookup finds its hash chain but no equal
+// string: what dlsym answers for a library that never had it.
 #include <elf.h>
 
 #include <cstdio>

@@ -35,7 +35,8 @@ std::vector<char> synthetic(const std::string& name, uint64_t bytes) {
   for (char& byte : image) byte = static_cast<char>(random());
   const char header[64] = {0x7f, 'E', 'L', 'F', 2, 1, 1};
   std::copy(std::begin(header), std::end(header), image.begin());
-  // e_shoff and e_shnum are what the driver takes the size from: one section header of 64 bytes at the end.
+  // e_shoff and e_shnum are what the driver takes the size from: one section header of 64 bytes at
+  // the end.
   const uint64_t section_offset = image.size() - 64;
   for (size_t i = 0; i < 8; ++i) image[40 + i] = static_cast<char>(section_offset >> (8 * i));
   image[58] = 64;
@@ -84,7 +85,8 @@ void launch_body(void* argument) {
     return;
   }
   void* parameters[] = {&call->duration_ns};
-  call->result = cuLaunchKernel(call->function, 1, 1, 1, 32, 1, 1, 0, call->stream, parameters, nullptr);
+  call->result =
+      cuLaunchKernel(call->function, 1, 1, 1, 32, 1, 1, 0, call->stream, parameters, nullptr);
 }
 
 struct CopyCall {
@@ -138,15 +140,18 @@ Stage* set_stage(const char* path) {
   stage->session.modules.try_emplace("default", "");
   stage->session.module_bytes.try_emplace("default", 4096);
   for (const auto& [name, file] : stage->session.modules) {
-    stage->images[name] = file.empty() ? synthetic(name, stage->session.module_bytes[name]) : read_image(file);
+    stage->images[name] =
+        file.empty() ? synthetic(name, stage->session.module_bytes[name]) : read_image(file);
     require(cuModuleLoadData(&modules[name], stage->images[name].data()), "cuModuleLoadData");
   }
   for (const auto& [name, spec] : stage->session.kernels) {
     LoadedKernel& kernel = stage->kernels[name];
     kernel.duration = spec.duration;
-    require(cuModuleGetFunction(&kernel.function, modules[spec.module], spec.function.c_str()), "cuModuleGetFunction");
+    require(cuModuleGetFunction(&kernel.function, modules[spec.module], spec.function.c_str()),
+            "cuModuleGetFunction");
   }
-  for (const auto& [name, spec] : stage->session.graphs) stage->graphs[name] = make_graph(*stage, spec);
+  for (const auto& [name, spec] : stage->session.graphs)
+    stage->graphs[name] = make_graph(*stage, spec);
   return stage;
 }
 
@@ -227,7 +232,8 @@ void Player::step(const Op& op, size_t& at) {
       return launch(op, capture_stream_ && op.verb == Verb::kLaunch ? capture_stream_ : stream_);
     case Verb::kCapture: {  // captured, thrown away, never executed
       CUstream stream = new_stream();
-      check(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture", op.line);
+      check(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture",
+            op.line);
       launch(op, stream);
       CUgraph graph = nullptr;
       check(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture", op.line);
@@ -236,7 +242,8 @@ void Player::step(const Op& op, size_t& at) {
     }
     case Verb::kCaptureBegin:
       capture_stream_ = new_stream();
-      return check(cuStreamBeginCapture(capture_stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture", op.line);
+      return check(cuStreamBeginCapture(capture_stream_, CU_STREAM_CAPTURE_MODE_GLOBAL),
+                   "cuStreamBeginCapture", op.line);
     case Verb::kCaptureEnd: {
       CUgraph graph = nullptr;
       check(cuStreamEndCapture(capture_stream_, &graph), "cuStreamEndCapture", op.line);
@@ -270,14 +277,16 @@ void Player::step(const Op& op, size_t& at) {
       return fake_cuda_label(label->c_str());
     }
     case Verb::kSet:
-      if (fake_cuda_set(op.name.c_str(), op.value.c_str()) != 0) fprintf(stderr, "session line %d: unknown setting\n", op.line);
+      if (fake_cuda_set(op.name.c_str(), op.value.c_str()) != 0)
+        fprintf(stderr, "session line %d: unknown setting\n", op.line);
       return;
     case Verb::kStep:
       fake_cuda_set("clock_step_ns", op.value.c_str());
       return;
     case Verb::kLoad:
       unload(op.name);
-      return check(cuModuleLoadData(&loaded_[op.name], stage_.images.at(op.name).data()), "cuModuleLoadData", op.line);
+      return check(cuModuleLoadData(&loaded_[op.name], stage_.images.at(op.name).data()),
+                   "cuModuleLoadData", op.line);
     case Verb::kUnload:
       return unload(op.name);
     case Verb::kFork:

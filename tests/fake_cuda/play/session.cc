@@ -35,7 +35,8 @@ class Reader {
   }
 
   static bool is_top(const std::string& word) {
-    return word == "thread" || word == "kernel" || word == "module" || word == "graph" || word == "seed";
+    return word == "thread" || word == "kernel" || word == "module" || word == "graph" ||
+           word == "seed";
   }
 
   bool next_line() {
@@ -105,9 +106,11 @@ class Reader {
     const std::string time = option("duration", "5us");
     const size_t dots = time.find("..");
     spec.duration.low_ns = number(time.substr(0, dots));
-    spec.duration.high_ns = dots == std::string::npos ? spec.duration.low_ns : number(time.substr(dots + 2));
+    spec.duration.high_ns =
+        dots == std::string::npos ? spec.duration.low_ns : number(time.substr(dots + 2));
     if (spec.duration.high_ns < spec.duration.low_ns) fail("the range of durations is empty");
-    if (spec.module != "default" && session_.modules.count(spec.module) == 0) fail("no module " + spec.module);
+    if (spec.module != "default" && session_.modules.count(spec.module) == 0)
+      fail("no module " + spec.module);
     session_.kernels[word(1)] = spec;
   }
 
@@ -128,13 +131,28 @@ class Reader {
   }
 
   void operation() {
-    static const std::map<std::string, Verb> kVerbs = {
-        {"launch", Verb::kLaunch},   {"memcpy", Verb::kMemcpy}, {"memset", Verb::kMemset}, {"run-graph", Verb::kGraph},
-        {"capture", Verb::kCapture}, {"capture-begin", Verb::kCaptureBegin}, {"capture-end", Verb::kCaptureEnd},
-        {"sleep", Verb::kSleep},     {"loop", Verb::kLoop},     {"end", Verb::kEnd},       {"rate", Verb::kRate},
-        {"path", Verb::kPath},       {"set", Verb::kSet},       {"load", Verb::kLoad},     {"unload", Verb::kUnload},
-        {"fork", Verb::kFork},       {"exit", Verb::kExit},     {"_exit", Verb::kExitNow}, {"kill", Verb::kKill},
-        {"cancel", Verb::kCancel},   {"drain", Verb::kDrain},   {"step-clock", Verb::kStep}};
+    static const std::map<std::string, Verb> kVerbs = {{"launch", Verb::kLaunch},
+                                                       {"memcpy", Verb::kMemcpy},
+                                                       {"memset", Verb::kMemset},
+                                                       {"run-graph", Verb::kGraph},
+                                                       {"capture", Verb::kCapture},
+                                                       {"capture-begin", Verb::kCaptureBegin},
+                                                       {"capture-end", Verb::kCaptureEnd},
+                                                       {"sleep", Verb::kSleep},
+                                                       {"loop", Verb::kLoop},
+                                                       {"end", Verb::kEnd},
+                                                       {"rate", Verb::kRate},
+                                                       {"path", Verb::kPath},
+                                                       {"set", Verb::kSet},
+                                                       {"load", Verb::kLoad},
+                                                       {"unload", Verb::kUnload},
+                                                       {"fork", Verb::kFork},
+                                                       {"exit", Verb::kExit},
+                                                       {"_exit", Verb::kExitNow},
+                                                       {"kill", Verb::kKill},
+                                                       {"cancel", Verb::kCancel},
+                                                       {"drain", Verb::kDrain},
+                                                       {"step-clock", Verb::kStep}};
     const auto found = kVerbs.find(word(0));
     if (found == kVerbs.end()) fail("unknown word: " + word(0));
     Op op;
@@ -201,7 +219,8 @@ class Reader {
   uint64_t call_path(const std::string& text) {
     std::vector<char> path;
     for (size_t i = 0; i < text.size(); i += 2) {
-      if (text[i] < 'a' || text[i] > 'p' || (i + 1 < text.size() && text[i + 1] != '/')) fail("a path is a/b/c, a to p");
+      if (text[i] < 'a' || text[i] > 'p' || (i + 1 < text.size() && text[i + 1] != '/'))
+        fail("a path is a/b/c, a to p");
       path.push_back(text[i]);
     }
     session_.paths.push_back(path);

@@ -11,17 +11,37 @@
 namespace fakecuda {
 
 enum class Verb {
-  kLaunch, kMemcpy, kMemset, kGraph, kCapture, kCaptureBegin, kCaptureEnd, kSleep, kLoop, kEnd, kRate, kPath, kSet,
-  kLoad, kUnload, kFork, kExit, kExitNow, kKill, kCancel, kDrain, kStep,
+  kLaunch,
+  kMemcpy,
+  kMemset,
+  kGraph,
+  kCapture,
+  kCaptureBegin,
+  kCaptureEnd,
+  kSleep,
+  kLoop,
+  kEnd,
+  kRate,
+  kPath,
+  kSet,
+  kLoad,
+  kUnload,
+  kFork,
+  kExit,
+  kExitNow,
+  kKill,
+  kCancel,
+  kDrain,
+  kStep,
 };
 
 struct Op {
   Verb verb{};
-  std::string name;      // kernel, graph, module, copy direction, key of `set`
-  std::string value;     // of `set`
-  uint64_t number = 0;   // count, bytes, ms, status, call path index
+  std::string name;     // kernel, graph, module, copy direction, key of `set`
+  std::string value;    // of `set`
+  uint64_t number = 0;  // count, bytes, ms, status, call path index
   uint64_t count = 1;
-  size_t jump = 0;       // kLoop: one past its kEnd; kEnd: its kLoop
+  size_t jump = 0;  // kLoop: one past its kEnd; kEnd: its kLoop
   int line = 0;
 };
 
@@ -49,7 +69,7 @@ struct ThreadSpec {
 
 struct Session {
   std::vector<std::pair<std::string, std::string>> settings;  // before cuInit
-  std::map<std::string, std::string> modules;                 // name -> file, or "" for synthetic bytes
+  std::map<std::string, std::string> modules;  // name -> file, or "" for synthetic bytes
   std::map<std::string, uint64_t> module_bytes;
   std::map<std::string, KernelSpec> kernels;
   std::map<std::string, GraphSpec> graphs;

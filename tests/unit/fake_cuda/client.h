@@ -18,12 +18,12 @@
 
 namespace fakecuda {
 
-#define REQUIRE(condition)                                                         \
-  do {                                                                             \
-    if (!(condition)) {                                                            \
+#define REQUIRE(condition)                                                             \
+  do {                                                                                 \
+    if (!(condition)) {                                                                \
       fprintf(stderr, "REQUIRE failed: %s (%s:%d)\n", #condition, __FILE__, __LINE__); \
-      _exit(7);                                                                    \
-    }                                                                              \
+      _exit(7);                                                                        \
+    }                                                                                  \
   } while (0)
 
 struct Seen {
@@ -46,7 +46,8 @@ struct Client {
   CUpti_SubscriberHandle subscriber = nullptr;
   std::vector<Seen> callbacks;
   std::vector<Record> records;
-  std::function<void(CUpti_CallbackDomain, CUpti_CallbackId, const CUpti_CallbackData&)> on_callback;
+  std::function<void(CUpti_CallbackDomain, CUpti_CallbackId, const CUpti_CallbackData&)>
+      on_callback;
   bool give_null = false;
   std::vector<int> completed_order;
 };
@@ -56,7 +57,8 @@ inline Client& client() {
   return *instance;
 }
 
-inline void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId cbid, const void* data) {
+inline void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId cbid,
+                        const void* data) {
   if (domain != CUPTI_CB_DOMAIN_DRIVER_API && domain != CUPTI_CB_DOMAIN_RUNTIME_API) {
     std::lock_guard lock(client().mutex);
     client().callbacks.push_back({domain, cbid, 0, CUPTI_API_ENTER, ""});
@@ -65,8 +67,8 @@ inline void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId cbi
   const auto& call = *static_cast<const CUpti_CallbackData*>(data);
   {
     std::lock_guard lock(client().mutex);
-    client().callbacks.push_back(
-        {domain, cbid, call.correlationId, call.callbackSite, call.symbolName ? call.symbolName : ""});
+    client().callbacks.push_back({domain, cbid, call.correlationId, call.callbackSite,
+                                  call.symbolName ? call.symbolName : ""});
   }
   if (client().on_callback) client().on_callback(domain, cbid, call);
 }
@@ -112,7 +114,8 @@ inline void start(bool subscribe = true, CUpti_CallbackId id = kLaunch) {
   if (!subscribe) return;
   REQUIRE(cuptiSubscribe(&client().subscriber, on_callback, nullptr) == CUPTI_SUCCESS);
   REQUIRE(cuptiActivityRegisterCallbacks(on_request, on_complete) == CUPTI_SUCCESS);
-  REQUIRE(cuptiEnableCallback(1, client().subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id) == CUPTI_SUCCESS);
+  REQUIRE(cuptiEnableCallback(1, client().subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id) ==
+          CUPTI_SUCCESS);
 }
 
 inline CUfunction function(const char* name) {

@@ -69,7 +69,9 @@ class ControlPage {
     while (const dirent* entry = readdir(entries)) {
       char link[64] = {};
       const std::string path = directory + entry->d_name;
-      if (readlink(path.c_str(), link, sizeof link - 1) < 0 || strstr(link, "memfd:gpu-profiled") == nullptr) continue;
+      if (readlink(path.c_str(), link, sizeof link - 1) < 0 ||
+          strstr(link, "memfd:gpu-profiled") == nullptr)
+        continue;
       fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
       if (fd_ >= 0 && status().magic != GPUPROF_STATUS_MAGIC) {
         close(fd_);
@@ -80,7 +82,8 @@ class ControlPage {
   }
 
   void put(const void* bytes, size_t size, size_t offset) const {
-    if (pwrite(fd_, bytes, size, static_cast<off_t>(GPUPROF_CONTROL_OFFSET + offset)) < 0) perror("control page");
+    if (pwrite(fd_, bytes, size, static_cast<off_t>(GPUPROF_CONTROL_OFFSET + offset)) < 0)
+      perror("control page");
   }
 
   int fd_ = -1;

@@ -31,7 +31,8 @@ std::string take_file(const std::string& path) {
 }
 
 bool ours(const char* entry) {
-  for (const char* prefix : {"FAKE_CUDA_", "GPU_PROFILED_", "CUDA_INJECTION64_PATH", "LD_LIBRARY_PATH"}) {
+  for (const char* prefix : {"FAKE_CUDA_", "GPU_PROFILED_", "CUDA_INJECTION64_PATH",
+                             "LD_LIBRARY_PATH", "ASAN_OPTIONS"}) {
     if (std::string(entry).rfind(prefix, 0) == 0) return true;
   }
   return false;
@@ -48,12 +49,14 @@ int64_t Outcome::number(const std::string& key) const {
 Program::Program(const std::vector<std::string>& arguments, const Environment& environment) {
   static std::atomic<int> serial{0};
   const char* directory = getenv("TMPDIR");
-  prefix_ = std::string(directory ? directory : "/tmp") + "/fake_cuda." + std::to_string(getpid()) + "." +
-            std::to_string(serial.fetch_add(1));
+  prefix_ = std::string(directory ? directory : "/tmp") + "/fake_cuda." + std::to_string(getpid()) +
+            "." + std::to_string(serial.fetch_add(1));
   Environment all = {{"CUDA_INJECTION64_PATH", SHIM_PATH},
                      {"GPU_PROFILED_CUPTI_PATH", CUPTI13_PATH},
                      {"FAKE_CUDA_TRUTH", prefix_ + ".truth"},
-                     {"FAKE_CUDA_REPORT", prefix_ + ".report"}};
+                     {"FAKE_CUDA_REPORT", prefix_ + ".report"},
+                     // The fake and the shim leave their state to the kernel, on purpose.
+                     {"ASAN_OPTIONS", "detect_leaks=0"}};
   for (const auto& [key, value] : environment) all[key] = value;
   std::vector<std::string> entries;
   for (char** entry = environ; *entry != nullptr; ++entry) {

@@ -14,11 +14,11 @@ namespace fakecuda {
 using Environment = std::map<std::string, std::string>;
 
 struct Outcome {
-  int status = -1;        // exit status, or 128 + signal, or -1: killed because it hung
+  int status = -1;  // exit status, or 128 + signal, or -1: killed because it hung
   double seconds = 0;
-  std::string errors;     // its stderr
-  std::string truth;      // the JSON text, empty if the process did not write it
-  std::string violations; // lines of $FAKE_CUDA_REPORT
+  std::string errors;      // its stderr
+  std::string truth;       // the JSON text, empty if the process did not write it
+  std::string violations;  // lines of $FAKE_CUDA_REPORT
 
   /// The first number called `key` in the truth; the sums of the whole run come first. -1: none.
   [[nodiscard]] int64_t number(const std::string& key) const;
@@ -27,8 +27,8 @@ struct Outcome {
 /// A process that runs in the background.
 class Program {
  public:
-  /// `arguments[0]` is the program's path. The shim is injected, the fake CUPTI 13 is the one it finds;
-  /// `environment` adds and overrides.
+  /// `arguments[0]` is the program's path. The shim is injected, the fake CUPTI 13 is the one it
+  /// finds; `environment` adds and overrides.
   Program(const std::vector<std::string>& arguments, const Environment& environment);
   ~Program();
   Program(const Program&) = delete;

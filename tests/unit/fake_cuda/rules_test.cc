@@ -17,7 +17,8 @@ class Rules : public testing::Test {
   void SetUp() override { testing::FLAGS_gtest_death_test_style = "threadsafe"; }
 };
 
-#define EXPECT_VIOLATION(rule, body) EXPECT_EXIT({ body finish(); }, ExitedWithCode(99), "violation " rule)
+#define EXPECT_VIOLATION(rule, body) \
+  EXPECT_EXIT({ body finish(); }, ExitedWithCode(99), "violation " rule)
 
 TEST_F(Rules, ForbiddenKinds) {
   for (const auto kind : {CUPTI_ACTIVITY_KIND_KERNEL, CUPTI_ACTIVITY_KIND_GRAPH_TRACE,
@@ -40,7 +41,8 @@ TEST_F(Rules, ActivityToggledBesideALaunchingApp) {
 TEST_F(Rules, ActivityToggledInALaunchEnterCallback) {
   EXPECT_VIOLATION("activity-thread", {
     start();
-    client().on_callback = [](CUpti_CallbackDomain, CUpti_CallbackId, const CUpti_CallbackData& call) {
+    client().on_callback = [](CUpti_CallbackDomain, CUpti_CallbackId,
+                              const CUpti_CallbackData& call) {
       if (call.callbackSite == CUPTI_API_ENTER) cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET);
     };
     launch(function("k"));
@@ -51,7 +53,8 @@ TEST_F(Rules, ActivityToggledInALaunchExitCallbackIsFine) {
   EXPECT_EXIT(
       {
         start();
-        client().on_callback = [](CUpti_CallbackDomain, CUpti_CallbackId, const CUpti_CallbackData& call) {
+        client().on_callback = [](CUpti_CallbackDomain, CUpti_CallbackId,
+                                  const CUpti_CallbackData& call) {
           if (call.callbackSite == CUPTI_API_EXIT) cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET);
         };
         launch(function("k"));
@@ -66,7 +69,8 @@ TEST_F(Rules, ActivityToggledDuringCapture) {
     CUstream stream = nullptr;
     cuStreamCreate(&stream, 0);
     cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    client().on_callback = [](CUpti_CallbackDomain, CUpti_CallbackId, const CUpti_CallbackData& call) {
+    client().on_callback = [](CUpti_CallbackDomain, CUpti_CallbackId,
+                              const CUpti_CallbackData& call) {
       if (call.callbackSite == CUPTI_API_EXIT) cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET);
     };
     launch(function("k"), 10, stream);
@@ -215,7 +219,8 @@ TEST_F(Rules, MaskedCancellationEndsTheThreadAfterTheCall) {
         setenv("FAKE_CUDA_CANCEL_AT", "1", 1);
         start();
         CUfunction f = function("k");
-        client().on_callback = [](CUpti_CallbackDomain, CUpti_CallbackId, const CUpti_CallbackData&) {
+        client().on_callback = [](CUpti_CallbackDomain, CUpti_CallbackId,
+                                  const CUpti_CallbackData&) {
           int before = 0;
           pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
           usleep(10);

@@ -13,7 +13,8 @@ namespace {
 
 class SessionFile {
  public:
-  explicit SessionFile(const std::string& text) : path_("/tmp/fake_cuda_session." + std::to_string(getpid())) {
+  explicit SessionFile(const std::string& text)
+      : path_("/tmp/fake_cuda_session." + std::to_string(getpid())) {
     std::ofstream(path_) << text;
   }
   ~SessionFile() { unlink(path_.c_str()); }
@@ -47,7 +48,8 @@ thread t on=main
   EXPECT_EQ(o.number("executions"), 3 * (2 * 5 + 3));
   EXPECT_EQ(o.number("gpu_ns"), 3900);
   EXPECT_EQ(o.number("captured_launches"), 3 + 7);
-  EXPECT_NE(o.truth.find("{\"stack\":[\"main\",\"path_a\",\"path_b\"],\"kind\":\"kernel\",\"kernel\":\"k\""),
+  EXPECT_NE(o.truth.find(
+                "{\"stack\":[\"main\",\"path_a\",\"path_b\"],\"kind\":\"kernel\",\"kernel\":\"k\""),
             std::string::npos);
 }
 
@@ -64,7 +66,10 @@ TEST(Session, EndsTheProcessAsAsked) {
   EXPECT_EQ(play("thread t\n exit 5\n").status, 5);
   EXPECT_EQ(play("thread t\n _exit 6\n").status, 6);
   EXPECT_EQ(play("thread t\n kill\n").status, 128 + 9);
-  EXPECT_EQ(play("kernel k\nthread t\n cancel\n sleep 10ms\n launch k\nthread u on=main\n launch k\n").number("launches"), 1);
+  EXPECT_EQ(
+      play("kernel k\nthread t\n cancel\n sleep 10ms\n launch k\nthread u on=main\n launch k\n")
+          .number("launches"),
+      1);
 }
 
 TEST(Session, MistakesNameTheLine) {

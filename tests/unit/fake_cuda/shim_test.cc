@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real shim, injected into real processes on the fake driver, with nobody attached: it keeps the
-// rules, gives every buffer back, and leaves the application's fate alone. No privilege needed.
+// The real shim, injected into real processes on the fake driver, with nobody attached: it keeps
+// the rules, gives every buffer back, and leaves the application's fate alone. No privilege needed.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -28,7 +28,8 @@ Environment armed(Environment more = {}) {
 void expect_clean(const Outcome& outcome, int status = 0) {
   EXPECT_EQ(outcome.status, status) << outcome.errors;
   EXPECT_EQ(outcome.violations, "");
-  EXPECT_EQ(outcome.number("recorded_executions"), outcome.number("delivered") + outcome.number("dropped"));
+  EXPECT_EQ(outcome.number("recorded_executions"),
+            outcome.number("delivered") + outcome.number("dropped"));
 }
 
 void expect_everything_recorded(const Outcome& outcome) {
@@ -55,9 +56,10 @@ TEST(ShimOnFake, IdleHoldsNothingOfCupti) {
 }
 
 TEST(ShimOnFake, CopiesFillsGraphsAndCapture) {
-  expect_everything_recorded(run(workload({"--launches", "20000", "--memcpy-every", "7", "--memset-every", "11",
-                                           "--graph-every", "50", "--main", "--driver-every", "3", "--recapture"}),
-                                 armed()));
+  expect_everything_recorded(
+      run(workload({"--launches", "20000", "--memcpy-every", "7", "--memset-every", "11",
+                    "--graph-every", "50", "--main", "--driver-every", "3", "--recapture"}),
+          armed()));
 }
 
 TEST(ShimOnFake, HoldsNoLockAcrossFlushAll) {
@@ -77,9 +79,10 @@ TEST(ShimOnFake, LateBuffersInTheWrongOrder) {
 }
 
 TEST(ShimOnFake, DroppedAndBrokenRecords) {
-  expect_clean(run(workload({"--launches", "8000"}),
-                   armed({{"FAKE_CUDA_DROP_EVERY", "100"}, {"FAKE_CUDA_ZERO_TIMES_EVERY", "50"},
-                          {"FAKE_CUDA_REVERSE_TIMES_EVERY", "60"}})));
+  expect_clean(
+      run(workload({"--launches", "8000"}), armed({{"FAKE_CUDA_DROP_EVERY", "100"},
+                                                   {"FAKE_CUDA_ZERO_TIMES_EVERY", "50"},
+                                                   {"FAKE_CUDA_REVERSE_TIMES_EVERY", "60"}})));
 }
 
 TEST(ShimOnFake, ExitDoesNotWaitForAFlushThatHangs) {
@@ -91,7 +94,8 @@ TEST(ShimOnFake, ExitDoesNotWaitForAFlushThatHangs) {
 }
 
 TEST(ShimOnFake, CorrelationWraps) {
-  expect_everything_recorded(run(workload({"--launches", "20000"}), armed({{"FAKE_CUDA_CORRELATION", "4294960000"}})));
+  expect_everything_recorded(
+      run(workload({"--launches", "20000"}), armed({{"FAKE_CUDA_CORRELATION", "4294960000"}})));
 }
 
 TEST(ShimOnFake, TouchesNothingBesideAnotherClient) {
@@ -103,9 +107,9 @@ TEST(ShimOnFake, TouchesNothingBesideAnotherClient) {
 
 TEST(ShimOnFake, SurvivesAThreadCancelledInItsCallback) {
   for (const char* driver_every : {"0", "1"}) {
-    expect_everything_recorded(
-        run(workload({"--launches", "0", "--rate", "1000", "--seconds", "1", "--driver-every", driver_every}),
-            armed({{"FAKE_CUDA_CANCEL_AT", "50"}})));
+    expect_everything_recorded(run(workload({"--launches", "0", "--rate", "1000", "--seconds", "1",
+                                             "--driver-every", driver_every}),
+                                   armed({{"FAKE_CUDA_CANCEL_AT", "50"}})));
   }
 }
 
@@ -121,10 +125,12 @@ TEST(ShimOnFake, OtherCuptiVersions) {
                                  armed({{"GPU_PROFILED_CUPTI_PATH", CUPTI12_PATH}})));
   // 11.8 on a driver of its time, and on a CUDA 13 driver, where only runtime callbacks come.
   for (const char* driver : {"12080", "13000"}) {
-    expect_everything_recorded(run(workload({"--launches", "4000", "--memcpy-every", "7"}),
-                                   armed({{"GPU_PROFILED_CUPTI_PATH", CUPTI118_PATH}, {"FAKE_CUDA_DRIVER", driver}})));
+    expect_everything_recorded(
+        run(workload({"--launches", "4000", "--memcpy-every", "7"}),
+            armed({{"GPU_PROFILED_CUPTI_PATH", CUPTI118_PATH}, {"FAKE_CUDA_DRIVER", driver}})));
   }
-  expect_everything_recorded(run(workload({"--launches", "4000"}), armed({{"FAKE_CUDA_API", "21"}})));
+  expect_everything_recorded(
+      run(workload({"--launches", "4000"}), armed({{"FAKE_CUDA_API", "21"}})));
 }
 
 TEST(ShimOnFake, DeclinesACuptiNewerThanTheDriver) {
@@ -163,7 +169,9 @@ TEST(ShimOnFake, HashCallbackOnTemporaryImages) {
   expect_everything_recorded(run({SHORT_PATH}, armed({{"FAKE_CUDA_TEMPORARY_MODULES", "1"}})));
 }
 
-TEST(ShimOnFake, PlaysTheDemoSession) { expect_everything_recorded(run({PLAY_PATH, DEMO_SESSION}, armed())); }
+TEST(ShimOnFake, PlaysTheDemoSession) {
+  expect_everything_recorded(run({PLAY_PATH, DEMO_SESSION}, armed()));
+}
 
 TEST(ShimOnFake, ForkedChildrenStayQuiet) {
   for (const char* mode : {"exit", "_exit", "use", "raw", "exec"}) {
@@ -186,8 +194,9 @@ TEST(ShimOnFake, HundredStartsAndExits) {
 
 TEST(ShimOnFake, ArmsAndDisarmsUnderLoad) {
   constexpr uint32_t kCycles = 8;
-  Program program(workload({"--launches", "0", "--rate", "5000", "--graph-every", "100", "--recapture"}),
-                  {{"FAKE_CUDA_INSTANT", "1"}});
+  Program program(
+      workload({"--launches", "0", "--rate", "5000", "--graph-every", "100", "--recapture"}),
+      {{"FAKE_CUDA_INSTANT", "1"}});
   ControlPage control(program.pid());
   ASSERT_TRUE(control.opened());
   for (uint32_t cycle = 1; cycle <= kCycles; ++cycle) {
