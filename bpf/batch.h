@@ -26,7 +26,7 @@ static const u32 record_bytes[16] = {
 
 #define OK	   0
 #define RING_FULL  1
-#define UNREADABLE 2
+#define UNREADABLE 2 /* also: do it again after faulting in */
 
 static __always_inline u64 wake_flag(void *ring, u64 wake_bytes)
 {
@@ -74,38 +74,39 @@ static __noinline int put_batch_once(const struct hit *hit)
 	return put_batch_class(hit, bytes, GPUPROF_MAX_BATCH_BYTES);
 }
 
-/* Puts the batch into the events ring, or counts it as lost, by reason. */
-static __always_inline void put_batch(const struct hit *hit)
+/*
+ * Puts the batch into the events ring, or counts it as lost, by reason. UNREADABLE: not counted,
+ * the caller is to try `again` with the pages faulted in.
+ */
+static __always_inline int put_batch(const struct hit *hit, u32 again)
 {
 	u32 records = hit->head.count;
 	u64 bytes = hit->head.payload_bytes;
 	int result;
 
-	if (!within_quota(&hit->who, hit->head.uid, RING_EVENTS, sizeof(hit->head) + bytes)) {
+	if (!again &&
+	    !within_quota(&hit->who, hit->head.uid, RING_EVENTS, sizeof(hit->head) + bytes)) {
 		count(GPUPROF_BPF_QUOTA);
 		count_n(GPUPROF_BPF_QUOTA_RECORDS, records);
 		lose(&hit->who, hit->head.probe, GPUPROF_LOSS_QUOTA, records);
-		return;
+		return OK;
 	}
 	result = put_batch_once(hit);
-	if (result == UNREADABLE && sleepable) {
-		count(GPUPROF_BPF_FAULTED_IN);
-		if (readable((u64)hit->records, bytes, 1,
-			     GPUPROF_MAX_BATCH_BYTES / PAGE_BYTES + 1) == bytes)
-			result = put_batch_once(hit);
-	}
 	if (result == RING_FULL) {
 		count(GPUPROF_BPF_EVENTS_FULL);
 		count_n(GPUPROF_BPF_EVENTS_FULL_RECORDS, records);
 		lose(&hit->who, hit->head.probe, GPUPROF_LOSS_FULL, records);
 	} else if (result == UNREADABLE) {
+		if (sleepable && !again)
+			return UNREADABLE;
 		count(GPUPROF_BPF_FAULT);
 		lose(&hit->who, hit->head.probe, GPUPROF_LOSS_FAULT, records);
 	}
+	return OK;
 }
 
 /* Fills `hit` from the probe's arguments; 0 if the hit is to be ignored (and was counted). */
-static __always_inline int begin_hit(struct user_regs *ctx, struct hit *hit)
+static __always_inline int begin_hit(struct user_regs *ctx, struct hit *hit, u32 again)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
 	u32 probe = cookie & ((1u << GPUPROF_COOKIE_PROBE_BITS) - 1);
@@ -123,7 +124,7 @@ static __always_inline int begin_hit(struct user_regs *ctx, struct hit *hit)
 		count(GPUPROF_BPF_IGNORED_PROCESS);
 		return 0;
 	}
-	count(GPUPROF_BPF_FIRED);
+	count(again ? GPUPROF_BPF_FAULTED_IN : GPUPROF_BPF_FIRED);
 	size = record_bytes[probe & 15];
 	if (!size || !records || records > GPUPROF_MAX_BATCH_RECORDS ||
 	    records * size > GPUPROF_MAX_BATCH_BYTES) {

@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Reading user memory. Nothing here sleeps while a ring record is reserved: a reserved record
- * blocks all behind it, and a page that its owner serves from user space (FUSE) may take for ever
- * to come. So a copy into a ring is tried without faulting; if that fails the record is discarded,
- * a sleepable program faults the pages in with nothing in hand, and the copy is tried once more.
+ * Reading user memory. Two rules:
+ *
+ * Nothing sleeps while a ring record is reserved: a reserved record blocks all behind it, and a
+ * page that its owner serves from user space (FUSE, userfaultfd) may take for ever to come.
+ *
+ * Nothing sleeps, or is preempted, with anything on the BPF stack: since 6.13 the frames of a
+ * uprobe program lie on a stack per CPU, and another task that runs the program meanwhile
+ * overwrites them (seen on 6.18.44: a thread that waited for a page delivered another thread's
+ * record). Frames below 64 bytes stay on the kernel stack.
+ *
+ * So a hit is done without faulting and without preemption; if pages are missing it is undone, they
+ * are faulted in by functions with next to no frame, and the hit is done once more.
  */
 #pragma once
 
@@ -21,24 +29,47 @@ static __always_inline u64 at_most(u64 n, u64 max)
 	return n;
 }
 
-/*
- * The number of bytes from `address`, at most `bytes`, that can be read without a fault; with
- * `fault_in`, after faulting in what can be. `max_pages` is a constant bound of the loop.
- */
-static __always_inline u64 readable(u64 address, u64 bytes, int fault_in, u32 max_pages)
+/* Bytes from `address`, at most `bytes`, that can be read without a fault. */
+static __always_inline u64 readable(u64 address, u64 bytes, u32 max_pages)
 {
 	u64 end = address + bytes;
 	u64 at = address;
 	u8 byte;
 
 	for (u32 i = 0; i < max_pages && at < end; i++) {
-		long err = bpf_probe_read_user(&byte, 1, (void *)at);
-
-		if (err && fault_in)
-			err = bpf_copy_from_user(&byte, 1, (void *)at);
-		if (err)
+		if (bpf_probe_read_user(&byte, 1, (void *)at))
 			return at - address;
 		at = (at + PAGE_BYTES) & ~(PAGE_BYTES - 1);
 	}
 	return bytes;
+}
+
+/* Faults in the pages of [address, end), 17 at most (64 KiB unaligned), up to the first that has
+ * none. */
+static __noinline int fault_in(u64 address, u64 end)
+{
+	u8 byte;
+
+	for (u32 i = 0; i < 17 && address < end; i++) {
+		if (bpf_copy_from_user(&byte, 1, (void *)address))
+			break;
+		address = (address + PAGE_BYTES) & ~(PAGE_BYTES - 1);
+	}
+	return 0;
+}
+
+/* Since 6.11, so wherever there is a stack per CPU. */
+extern void bpf_preempt_disable(void) __ksym __weak;
+extern void bpf_preempt_enable(void) __ksym __weak;
+
+static __always_inline void begin_atomic(void)
+{
+	if (bpf_ksym_exists(bpf_preempt_disable))
+		bpf_preempt_disable();
+}
+
+static __always_inline void end_atomic(void)
+{
+	if (bpf_ksym_exists(bpf_preempt_enable))
+		bpf_preempt_enable();
 }

@@ -12,38 +12,69 @@
 char
     LICENSE[] SEC("license") = "GPL v2"; /* of the two in the SPDX line, the one the kernel knows */
 
+static __noinline int do_batch(struct user_regs *ctx, u32 again)
+{
+	struct hit hit = {};
+
+	return begin_hit(ctx, &hit, again) ? put_batch(&hit, again) : OK;
+}
+
 /* All probes but launch_v1; which one is in the attach cookie. */
 SEC("uprobe")
 int batch_probe(struct user_regs *ctx)
 {
-	struct hit hit = {};
+	int result;
 
-	if (begin_hit(ctx, &hit))
-		put_batch(&hit);
+	begin_atomic();
+	result = do_batch(ctx, 0);
+	end_atomic();
+	if (result != UNREADABLE || !sleepable)
+		return 0;
+	/* More than the batch may be, so as to ask nobody for its size. */
+	fault_in(ARG1(ctx), ARG1(ctx) + (u32)ARG2(ctx) * sizeof(struct gpuprof_name_v1));
+	begin_atomic();
+	do_batch(ctx, 1);
+	end_atomic();
 	return 0;
+}
+
+static __noinline int do_launch(struct user_regs *ctx, u32 again)
+{
+	struct gpuprof_launch_v1 launch;
+	struct hit hit = {};
+	int result;
+
+	if (!begin_hit(ctx, &hit, again))
+		return OK;
+	if (bpf_probe_read_user(&launch, sizeof(launch), hit.records)) {
+		if (sleepable && !again)
+			return UNREADABLE;
+		count(GPUPROF_BPF_FAULT);
+		lose(&hit.who, GPUPROF_PROBE_LAUNCH, GPUPROF_LOSS_FAULT, 1);
+		return OK;
+	}
+	result = put_stack(ctx, &hit, &launch, again);
+	if (result != RING_FULL)
+		return result;
+	hit.head.flags = GPUPROF_RING_STACK_LOST;
+	return put_batch(&hit, again);
 }
 
 SEC("uprobe")
 int launch_probe(struct user_regs *ctx)
 {
-	struct gpuprof_launch_v1 launch;
-	struct hit hit = {};
-	long err;
+	int result;
 
-	if (!begin_hit(ctx, &hit))
+	begin_atomic();
+	result = do_launch(ctx, 0);
+	end_atomic();
+	if (result != UNREADABLE || !sleepable)
 		return 0;
-	err = bpf_probe_read_user(&launch, sizeof(launch), hit.records);
-	if (err && sleepable)
-		err = bpf_copy_from_user(&launch, sizeof(launch), hit.records);
-	if (err) {
-		count(GPUPROF_BPF_FAULT);
-		lose(&hit.who, GPUPROF_PROBE_LAUNCH, GPUPROF_LOSS_FAULT, 1);
-		return 0;
-	}
-	if (put_stack(ctx, &hit, &launch))
-		return 0;
-	hit.head.flags = GPUPROF_RING_STACK_LOST;
-	put_batch(&hit);
+	fault_in(ARG1(ctx), ARG1(ctx) + sizeof(struct gpuprof_launch_v1));
+	fault_in(USER_SP(ctx), stack_copy_end(USER_SP(ctx)));
+	begin_atomic();
+	do_launch(ctx, 1);
+	end_atomic();
 	return 0;
 }
 

@@ -153,12 +153,10 @@ static __noinline int put_stack_once(struct user_regs *ctx, const struct hit *hi
 
 #define STACK_PAGES (GPUPROF_STACK_MAX_BYTES / PAGE_BYTES + 1)
 
-/* Cuts the copy at its first unreadable page. Without a known top nothing is faulted in: what lies
- * above the stack is not ours to read from disk. */
+/* Cuts the copy at its first unreadable page. */
 static __always_inline void shrink_to_readable(struct copy *copy)
 {
-	int fault_in = sleepable && !(copy->flags & GPUPROF_STACK_NO_BOUND);
-	u64 bytes = readable(copy->address, copy->bytes, fault_in, STACK_PAGES);
+	u64 bytes = readable(copy->address, copy->bytes, STACK_PAGES);
 
 	if (bytes < copy->bytes && !(copy->flags & GPUPROF_STACK_NO_BOUND)) {
 		copy->flags |= GPUPROF_STACK_PARTIAL;
@@ -167,9 +165,12 @@ static __always_inline void shrink_to_readable(struct copy *copy)
 	copy->bytes = bytes;
 }
 
-/* 1 if the launch went into the stacks ring; 0 if its stack is lost (and was counted). */
+/*
+ * OK: the launch went into the stacks ring. RING_FULL: its stack is lost, and was counted.
+ * UNREADABLE: try `again` with the pages faulted in.
+ */
 static __always_inline int put_stack(struct user_regs *ctx, const struct hit *hit,
-				     const struct gpuprof_launch_v1 *launch)
+				     const struct gpuprof_launch_v1 *launch, u32 again)
 {
 	struct copy copy = {.address = USER_SP(ctx)};
 	int result = UNREADABLE;
@@ -182,23 +183,37 @@ static __always_inline int put_stack(struct user_regs *ctx, const struct hit *hi
 	}
 	if (copy.flags & GPUPROF_STACK_NO_BOUND)
 		shrink_to_readable(&copy); /* ends at a fault as a rule: do not pay for a second */
-	if (!within_quota(&hit->who, hit->head.uid, RING_STACKS,
-			  sizeof(struct stack_event) + copy.bytes)) {
+	if (!again && !within_quota(&hit->who, hit->head.uid, RING_STACKS,
+				    sizeof(struct stack_event) + copy.bytes)) {
 		count(GPUPROF_BPF_STACKS_QUOTA);
-		return 0;
+		return RING_FULL;
 	}
 	if (copy.bytes)
 		result = put_stack_once(ctx, hit, launch, &copy);
 	if (result == UNREADABLE && copy.bytes) {
-		if (sleepable)
-			count(GPUPROF_BPF_FAULTED_IN);
+		if (sleepable && !again && !(copy.flags & GPUPROF_STACK_NO_BOUND))
+			return UNREADABLE;
 		shrink_to_readable(&copy);
 		if (copy.bytes)
 			result = put_stack_once(ctx, hit, launch, &copy);
 	}
-	if (result == RING_FULL)
+	if (result == RING_FULL) {
 		count(GPUPROF_BPF_STACKS_FULL);
-	else if (result == UNREADABLE)
+	} else if (result == UNREADABLE) {
 		count(GPUPROF_BPF_STACK_FAULT);
-	return result == OK;
+		result = RING_FULL;
+	}
+	return result;
+}
+
+/* End of what the copy of a stack from `sp` would read; without a known top, nothing: what lies
+ * above the stack is not ours to read from disk. */
+static __noinline u64 stack_copy_end(u64 sp)
+{
+	u32 flags = 0;
+	u64 top = stack_top(sp, &flags);
+
+	if (top > sp + GPUPROF_STACK_MAX_BYTES)
+		top = sp + GPUPROF_STACK_MAX_BYTES;
+	return top;
 }

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Full rings and quotas: every record is delivered or told as lost, with the reason, to the record.
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <thread>
 
 #include "tests/e2e/probe_fixture.h"
@@ -180,6 +186,50 @@ TEST_P(ProbeLoss, ThreadsRaceTheReaderWithoutLoss) {
   EXPECT_EQ(sink.execs.size(), 4u * 2000 * 16);
   EXPECT_TRUE(sink.lost.empty());
   EXPECT_EQ(session->counters().duplicate_records, 0u);
+}
+
+// A thread whose records lie on a page that somebody withholds (userfaultfd here, FUSE for any
+// user) waits by itself: no ring record is reserved meanwhile, so nobody else waits.
+TEST_P(ProbeLoss, APageThatDoesNotComeBlocksNobody) {
+  const UniqueFd uffd(static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC)));
+  if (!uffd.valid() && errno == ENOSYS) GTEST_SKIP() << "kernel without CONFIG_USERFAULTFD";
+  ASSERT_TRUE(uffd.valid()) << std::strerror(errno);
+  uffdio_api api{.api = UFFD_API, .features = 0, .ioctls = 0};
+  ASSERT_EQ(ioctl(uffd.get(), UFFDIO_API, &api), 0);
+  constexpr size_t kPage = 4096;
+  void* page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  uffdio_register area{};
+  area.range = {.start = reinterpret_cast<uintptr_t>(page), .len = kPage};
+  area.mode = UFFDIO_REGISTER_MODE_MISSING;
+  ASSERT_EQ(ioctl(uffd.get(), UFFDIO_REGISTER, &area), 0);
+
+  begin({});
+  std::atomic<bool> returned{false};
+  std::jthread waiting([&] {
+    probe_site_fire(GPUPROF_PROBE_EXEC, page, 2, 0);
+    returned = true;
+  });
+  usleep(100'000);
+  fire(1, 3, 2);
+  poll();
+  const bool sleepable = session->describe().find("not sleepable") == std::string::npos;
+  EXPECT_EQ(returned, !sleepable);
+  EXPECT_EQ(sink.execs.size(), 3u);
+
+  alignas(4096) static uint8_t contents[kPage];
+  const gpuprof_exec_v1 execs[2] = {sample_exec(1), sample_exec(2)};
+  std::memcpy(contents, execs, sizeof(execs));
+  uffdio_copy fill{};
+  fill.dst = reinterpret_cast<uintptr_t>(page);
+  fill.src = reinterpret_cast<uintptr_t>(contents);
+  fill.len = kPage;
+  ASSERT_EQ(ioctl(uffd.get(), UFFDIO_COPY, &fill), 0);
+  waiting.join();
+  session->flush();
+  EXPECT_EQ(sink.execs.size(), sleepable ? 5u : 3u);
+  EXPECT_EQ(exec_lost(LossReason::kFault), sleepable ? 0u : 2u);
+  munmap(page, kPage);
 }
 
 }  // namespace

@@ -9,11 +9,10 @@ extern "C" {
 
 extern uint16_t gpuprof_semaphores[GPUPROF_PROBE_COUNT];
 
-#define GPUPROF_SITES(X)                                                                  \
-  X(process_v1)                                                                           \
-  X(launch_v1)                                                                            \
-  X(exec_v1) X(pc_sample_v1) X(name_v1) X(module_v1) X(device_v1) X(window_v1) X(drop_v1) \
-      X(autoarm)
+#define GPUPROF_SITES(X) \
+  X(process_v1)          \
+  X(launch_v1)           \
+  X(exec_v1) X(pc_sample_v1) X(name_v1) X(module_v1) X(device_v1) X(window_v1) X(drop_v1) X(autoarm)
 #define DECLARE(name) void gpuprof_fire_##name(const void*, uint32_t, uint64_t);
 GPUPROF_SITES(DECLARE)
 
