@@ -48,7 +48,11 @@ static __always_inline int put_batch_class(const struct hit *hit, u64 bytes, con
 		bpf_ringbuf_discard(out, BPF_RB_NO_WAKEUP);
 		return UNREADABLE;
 	}
-	bpf_ringbuf_submit(out, wake_flag(&events, events_wake_bytes));
+	/* The daemon must read a new process's maps while it lives, and some live for milliseconds.
+	 */
+	bpf_ringbuf_submit(out, hit->head.probe == GPUPROF_PROBE_PROCESS
+					? BPF_RB_FORCE_WAKEUP
+					: wake_flag(&events, events_wake_bytes));
 	return OK;
 }
 

@@ -38,7 +38,8 @@ Result<Found> find_targets(const Options& options, Console& console) {
     auto id = target::process_id(pid);
     if (!id) return tl::unexpected<Error>(id.error());
     auto file = target::ShimFile::find(pid);
-    if (!file && file.error().code == Code::kNoTarget) return tl::unexpected<Error>(diagnose_no_shim(pid));
+    if (!file && file.error().code == Code::kNoTarget)
+      return tl::unexpected<Error>(diagnose_no_shim(pid));
     if (!file) return tl::unexpected<Error>(file.error());
     out.with_shim.push_back(*id);
     out.files.emplace(std::pair(file->device, file->inode), std::move(*file));
@@ -105,7 +106,8 @@ std::optional<std::string> why_nothing(const Session& session) {
   for (const auto& [id, target] : session.controlled()) {
     if (!target.trouble.empty()) return target.trouble;
   }
-  return "no GPU work was launched while attached, so tracing could not begin: attach while the program "
+  return "no GPU work was launched while attached, so tracing could not begin: attach while the "
+         "program "
          "uses the GPU, or for longer";
 }
 
@@ -119,6 +121,8 @@ int fail_with_line(Console& console, const Error& error, int exit_code) {
 int attach_command(const Options& options, Console& console) {
   auto signals = Signals::create();
   if (!signals) return fail_with_line(console, signals.error(), kExitFailure);
+  if (auto ok = check_capabilities(); !ok)
+    return fail_with_line(console, ok.error(), kExitNothingProfiled);
   auto owner = Invoker::resolve({});
   if (!owner) return fail_with_line(console, owner.error(), exit_code_of(owner.error()));
   auto found = find_targets(options, console);
@@ -135,8 +139,9 @@ int attach_command(const Options& options, Console& console) {
     return fail_with_line(console, ok.error(), kExitNothingProfiled);
 
   Progress progress(**session, console);
-  const uint64_t deadline =
-      options.duration ? monotonic_ns() + static_cast<uint64_t>(options.duration->count()) : UINT64_MAX;
+  const uint64_t deadline = options.duration
+                                ? monotonic_ns() + static_cast<uint64_t>(options.duration->count())
+                                : UINT64_MAX;
   while ((*session)->any_alive() && monotonic_ns() < deadline && !signals->next()) {
     (*session)->tick(kTick);
     progress.update();
@@ -144,7 +149,8 @@ int attach_command(const Options& options, Console& console) {
   const join::JoinResult result =
       (*session)->finish(kDisarmPatience, [&] { return signals->next().has_value(); });
   if (result.rows.empty()) {
-    if (auto why = why_nothing(**session)) return fail_with_line(console, {Code::kNoTarget, 0, *why}, kExitNothingProfiled);
+    if (auto why = why_nothing(**session))
+      return fail_with_line(console, {Code::kNoTarget, 0, *why}, kExitNothingProfiled);
   }
   return files->write(**session, result, console);
 }

@@ -22,7 +22,8 @@ struct ExecFailure {
 // capabilities but the inheritable and ambient ones, which are dropped explicitly.
 int become(const Invoker& invoker) {
   if (!invoker.switches) return 0;
-  if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 && errno != EINVAL) return errno;
+  if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 && errno != EINVAL)
+    return errno;
   if (::setgroups(invoker.groups.size(), invoker.groups.data()) != 0) return errno;
   if (::setresgid(invoker.gid, invoker.gid, invoker.gid) != 0) return errno;
   if (::setresuid(invoker.uid, invoker.uid, invoker.uid) != 0) return errno;
@@ -80,7 +81,8 @@ Result<Command> Command::fork(const std::vector<std::string>& argv, const Enviro
   if (pid < 0) return fail_errno(Code::kIo, errno, "cannot start a process");
   if (pid == 0) {
     ::close(gate_write.release());  // else our own copy would keep the gate open for ever
-    run_child(gate_read.get(), report_write.get(), args.data(), envp.data(), invoker, original_mask);
+    run_child(gate_read.get(), report_write.get(), args.data(), envp.data(), invoker,
+              original_mask);
   }
   Command out;
   out.pid_ = pid;

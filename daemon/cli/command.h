@@ -16,10 +16,10 @@
 
 namespace gpuprof::cli {
 
-// Forked at once, exec'd on start(): in between its pid can be watched, so that not one launch of it
-// goes unseen. It stays in our process group, so the terminal's signals reach it as they reach us;
-// everything else is inherited, but our descriptors are not (all are close-on-exec).
-// If we die before start(), the child ends without having run the command.
+// Forked at once, exec'd on start(): in between its pid can be watched, so that not one launch of
+// it goes unseen. It stays in our process group, so the terminal's signals reach it as they reach
+// us; everything else is inherited, but our descriptors are not (all are close-on-exec). If we die
+// before start(), the child ends without having run the command.
 class Command {
  public:
   // `original_mask` is the signal mask the command shall have. Errors: kIo.

@@ -16,9 +16,13 @@ int main_command(int argc, const char* const* argv) {
   }
   switch (options->action) {
     case Options::Action::kPrint:
-      return std::fputs(options->text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0 ? 0 : kExitFailure;
-    case Options::Action::kRun: return run_command(*options, console);
-    case Options::Action::kAttach: break;
+      return std::fputs(options->text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0
+                 ? 0
+                 : kExitFailure;
+    case Options::Action::kRun:
+      return run_command(*options, console);
+    case Options::Action::kAttach:
+      break;
   }
   return attach_command(*options, console);
 }

@@ -36,7 +36,8 @@ void Console::block(std::string_view text) {
 void Console::progress(std::string_view text) {
   if (!terminal_) return;
   winsize size = {};
-  const size_t width = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : 79;
+  const size_t width =
+      ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : 79;
   write_stderr("\r\033[K" + std::string(text.substr(0, width)));
   shown_ = true;
 }

@@ -16,18 +16,21 @@ std::string explain_no_shim(const InjectionFacts& facts) {
   if (!facts.libcuda_mapped) {
     if (facts.injection)
       return who + " has not initialised CUDA yet: attach again after its first CUDA call";
-    return who + " does not use CUDA (libcuda is not mapped): give the pid of the process that does, "
-                 "and start it with gpu-profiled run, or with CUDA_INJECTION64_PATH set to the shim";
+    return who +
+           " does not use CUDA (libcuda is not mapped): give the pid of the process that does, "
+           "and start it with gpu-profiled run, or with CUDA_INJECTION64_PATH set to the shim";
   }
   if (!facts.injection)
-    return who + " was started without the shim: restart it with gpu-profiled run -- COMMAND, or with "
-                 "CUDA_INJECTION64_PATH set to the shim";
+    return who +
+           " was started without the shim: restart it with gpu-profiled run -- COMMAND, or with "
+           "CUDA_INJECTION64_PATH set to the shim";
   const std::string value = target::printable(*facts.injection);
   if (facts.injection_mapped)
     return who + " was started with another tool's injection (CUDA_INJECTION64_PATH=" + value +
            "): restart it with the variable set to the shim";
   return who + ": broken injection: CUDA_INJECTION64_PATH=" + value +
-         " is set and libcuda is loaded, but that library is not: check that the file exists and is "
+         " is set and libcuda is loaded, but that library is not: check that the file exists and "
+         "is "
          "readable inside the process's container, then restart it";
 }
 
@@ -58,13 +61,18 @@ std::optional<Error> explain_state(uint32_t pid, const target::ShimStatus& statu
       return Error{Code::kNoTarget, 0, who + ": the shim has shut itself off: " + text};
     case GPUPROF_STATE_BUSY:
       return Error{Code::kUnavailable, 0,
-                   who + ": another CUPTI client (torch.profiler, nsys, ncu, …) holds the profiling "
-                         "interface: " + text + "; end that one first"};
+                   who +
+                       ": another CUPTI client (torch.profiler, nsys, ncu, …) holds the profiling "
+                       "interface: " +
+                       text + "; end that one first"};
     case GPUPROF_STATE_INVALID:
     case GPUPROF_STATE_COUNT:
-      return Error{Code::kNoTarget, 0, who + ": the shim is in a state unknown to this gpu-profiled: "
-                                             "use the version the shim came with"};
-    default: return {};
+      return Error{Code::kNoTarget, 0,
+                   who +
+                       ": the shim is in a state unknown to this gpu-profiled: "
+                       "use the version the shim came with"};
+    default:
+      return {};
   }
 }
 
@@ -86,8 +94,9 @@ Status check_capabilities() {
   need(has(CAP_DAC_READ_SEARCH) || has(CAP_DAC_OVERRIDE), "CAP_DAC_READ_SEARCH");
   ::cap_free(caps);
   if (missing.empty()) return {};
-  return fail(Code::kPermission, "missing " + missing +
-                                     ": run gpu-profiled with sudo (in a container: --cap-add, or --privileged)");
+  return fail(Code::kPermission,
+              "missing " + missing +
+                  ": run gpu-profiled with sudo (in a container: --cap-add, or --privileged)");
 }
 
 }  // namespace gpuprof::cli

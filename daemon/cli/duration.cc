@@ -17,10 +17,14 @@ Result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
   const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
-  const double scale = unit == "ms" ? 1e-3 : unit == "s" || unit.empty() ? 1
-                       : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  const double scale = unit == "ms"                  ? 1e-3
+                       : unit == "s" || unit.empty() ? 1
+                       : unit == "m"                 ? 60
+                       : unit == "h"                 ? 3600
+                                                     : 0;
   const double seconds = value * scale;
-  if (error != std::errc() || !std::isfinite(seconds) || seconds < 1e-3 || seconds > kTenYearsInSeconds)
+  if (error != std::errc() || !std::isfinite(seconds) || seconds < 1e-3 ||
+      seconds > kTenYearsInSeconds)
     return fail(Code::kInvalidArgument,
                 "'" + std::string(text) + "' is no duration: write 30s, 2m, 1h or 500ms");
   return std::chrono::nanoseconds(std::llround(seconds * 1e9));

@@ -16,7 +16,8 @@ bool names(const std::string& entry, std::string_view name) {
 
 Environment Environment::current() {
   std::vector<std::string> entries;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) entries.emplace_back(*entry);
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+    entries.emplace_back(*entry);
   return Environment(std::move(entries));
 }
 
@@ -54,7 +55,8 @@ void set_identity(Environment& environment, const Invoker& invoker) {
   environment.set("HOME", invoker.home);
   environment.set("USER", invoker.name);
   environment.set("LOGNAME", invoker.name);
-  for (const char* name : {"SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND"}) environment.unset(name);
+  for (const char* name : {"SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND"})
+    environment.unset(name);
 }
 
 void set_profiling(Environment& environment, const Options& options, const std::string& shim) {

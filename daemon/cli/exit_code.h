@@ -14,12 +14,15 @@ inline constexpr int kExitNothingProfiled = 3;
 
 inline int exit_code_of(const Error& error) {
   switch (error.code) {
-    case Code::kInvalidArgument: return kExitUsage;
+    case Code::kInvalidArgument:
+      return kExitUsage;
     case Code::kNoTarget:
     case Code::kNotFound:
     case Code::kPermission:
-    case Code::kUnsupported: return kExitNothingProfiled;
-    default: return kExitFailure;
+    case Code::kUnsupported:
+      return kExitNothingProfiled;
+    default:
+      return kExitFailure;
   }
 }
 

@@ -28,7 +28,8 @@ bool parse_number(const std::string& text, T& out) {
 }
 
 void add_common(CLI::App& app, RawOptions& raw) {
-  app.add_option("--duration", raw.duration, "stop after this time: 30s, 2m, 500ms")->type_name("TIME");
+  app.add_option("--duration", raw.duration, "stop after this time: 30s, 2m, 500ms")
+      ->type_name("TIME");
   app.add_option("-o,--output", raw.output,
                  "profile to write, strftime conversions allowed "
                  "(default: gpu-<comm>-<pid>-<time>.pb.gz, never overwriting)")
@@ -36,7 +37,8 @@ void add_common(CLI::App& app, RawOptions& raw) {
   app.add_option("--stack-rate", raw.stack_rate,
                  "call stacks a second and thread, or 'all' (default: 200)")
       ->type_name("N|all");
-  app.add_option("--summary-json", raw.summary_json, "write the accounting as JSON")->type_name("FILE");
+  app.add_option("--summary-json", raw.summary_json, "write the accounting as JSON")
+      ->type_name("FILE");
   // Hidden: force what an older kernel would make us do, fix the sampler's seed.
   app.add_flag("--debug-no-uprobe-multi", raw.no_uprobe_multi)->group("");
   app.add_flag("--debug-no-sleepable", raw.no_sleepable)->group("");
@@ -53,9 +55,8 @@ Status check_common(const RawOptions& raw, Options& out) {
   }
   if (raw.stack_rate == "all") {
     out.stack_rate = UINT32_MAX;
-  } else if (!raw.stack_rate.empty() &&
-             (!parse_number(raw.stack_rate, out.stack_rate) || out.stack_rate == 0 ||
-              out.stack_rate > 1'000'000)) {
+  } else if (!raw.stack_rate.empty() && (!parse_number(raw.stack_rate, out.stack_rate) ||
+                                         out.stack_rate == 0 || out.stack_rate > 1'000'000)) {
     return fail(Code::kInvalidArgument, "--stack-rate: '" + raw.stack_rate +
                                             "' is neither a number from 1 to 1000000 nor 'all'");
   }
@@ -113,7 +114,8 @@ Result<Options> parse_options(int argc, const char* const* argv) {
   }
   std::reverse(ours.begin(), ours.end());  // CLI11 takes a vector back to front
 
-  CLI::App app("GPU time of CUDA programs on their CPU call stacks, as a pprof profile.\n", "gpu-profiled");
+  CLI::App app("GPU time of CUDA programs on their CPU call stacks, as a pprof profile.\n",
+               "gpu-profiled");
   app.set_help_flag("-h,--help", "print this help");
   app.add_flag("--version", raw.version, "print the version");
   app.add_option("--pid", raw.pids, "attach to this process and its children (repeatable)")
@@ -121,16 +123,19 @@ Result<Options> parse_options(int argc, const char* const* argv) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_common(app, raw);
-  CLI::App* run = app.add_subcommand("run", "start a command with the shim and profile it:\n"
-                                            "gpu-profiled run [options] -- COMMAND [ARGUMENTS]");
+  CLI::App* run = app.add_subcommand("run",
+                                     "start a command with the shim and profile it:\n"
+                                     "gpu-profiled run [options] -- COMMAND [ARGUMENTS]");
   run->set_help_flag("-h,--help", "print this help");
   add_common(*run, raw);
-  run->add_option("--python", raw.python, "on|off: Python function names, by PYTHONPERFSUPPORT=1 (default: on)")
+  run->add_option("--python", raw.python,
+                  "on|off: Python function names, by PYTHONPERFSUPPORT=1 (default: on)")
       ->type_name("on|off");
   run->add_option("--user", raw.user, "run the command as this user (default: who called sudo)")
       ->type_name("NAME");
   run->add_flag("--force", raw.force, "replace a CUDA_INJECTION64_PATH of somebody else");
-  run->add_option("--shim", raw.shim, "the shim to inject (default: GPU_PROFILED_SHIM, else the installed one)")
+  run->add_option("--shim", raw.shim,
+                  "the shim to inject (default: GPU_PROFILED_SHIM, else the installed one)")
       ->type_name("PATH");
   try {
     app.parse(ours);

@@ -18,20 +18,20 @@ struct Options {
   Action action = Action::kAttach;
   std::string text;  // kPrint
 
-  std::vector<uint32_t> pids;             // kAttach
-  std::vector<std::string> command;       // kRun
+  std::vector<uint32_t> pids;        // kAttach
+  std::vector<std::string> command;  // kRun
   std::optional<std::chrono::nanoseconds> duration;
-  std::string output;                     // empty: gpu-<comm>-<pid>-<time>.pb.gz
-  std::string summary_json;               // empty: none
-  uint32_t stack_rate = 0;                // a second and thread; 0 default, UINT32_MAX every launch
-  uint64_t seed = 0;                      // of the shim's sampler; 0 random
-  std::string debug_fallback;             // ProbeOptions::add_fallbacks()
+  std::string output;          // empty: gpu-<comm>-<pid>-<time>.pb.gz
+  std::string summary_json;    // empty: none
+  uint32_t stack_rate = 0;     // a second and thread; 0 default, UINT32_MAX every launch
+  uint64_t seed = 0;           // of the shim's sampler; 0 random
+  std::string debug_fallback;  // ProbeOptions::add_fallbacks()
 
   // kRun only
   bool python = true;
   bool force = false;
-  std::string user;                       // empty: the user that called sudo
-  std::string shim;                       // empty: GPU_PROFILED_SHIM, else beside the installation
+  std::string user;  // empty: the user that called sudo
+  std::string shim;  // empty: GPU_PROFILED_SHIM, else beside the installation
 };
 
 // `argv` as main gets it. kInvalidArgument: a usage error, one line.

@@ -18,14 +18,26 @@ Error explain(int err, const std::string& path) {
   std::string what;
   switch (err) {
     case ENOSPC:
-    case EDQUOT: what = "no space left: free some, or write elsewhere with -o"; break;
-    case EROFS: what = "read-only file system: write elsewhere with -o"; break;
+    case EDQUOT:
+      what = "no space left: free some, or write elsewhere with -o";
+      break;
+    case EROFS:
+      what = "read-only file system: write elsewhere with -o";
+      break;
     case EACCES:
-    case EPERM: what = "no permission to write there: choose another file with -o"; break;
+    case EPERM:
+      what = "no permission to write there: choose another file with -o";
+      break;
     case ENOENT:
-    case ENOTDIR: what = "no such directory: create it, or choose another file with -o"; break;
-    case EISDIR: what = "is a directory: name a file with -o"; break;
-    default: what = std::string(std::strerror(err)) + ": choose another file with -o"; break;
+    case ENOTDIR:
+      what = "no such directory: create it, or choose another file with -o";
+      break;
+    case EISDIR:
+      what = "is a directory: name a file with -o";
+      break;
+    default:
+      what = std::string(std::strerror(err)) + ": choose another file with -o";
+      break;
   }
   return Error{Code::kIo, err, "cannot write " + path + ": " + what};
 }
@@ -66,7 +78,8 @@ OutputFile::~OutputFile() {
   if (!temporary_.empty()) ::unlinkat(directory_fd_.get(), temporary_.c_str(), 0);
 }
 
-Result<OutputFile> OutputFile::open(const std::string& path, Existing existing, const Invoker& owner) {
+Result<OutputFile> OutputFile::open(const std::string& path, Existing existing,
+                                    const Invoker& owner) {
   OutputFile out;
   out.path_ = path;
   out.existing_ = existing;
@@ -79,10 +92,12 @@ Result<OutputFile> OutputFile::open(const std::string& path, Existing existing, 
   if (!out.directory_fd_.valid()) return tl::unexpected<Error>(explain(errno, path));
 
   struct stat info = {};
-  if (::fstatat(out.directory_fd_.get(), out.name_.c_str(), &info, 0) == 0 && !S_ISREG(info.st_mode)) {
+  if (::fstatat(out.directory_fd_.get(), out.name_.c_str(), &info, 0) == 0 &&
+      !S_ISREG(info.st_mode)) {
     if (S_ISDIR(info.st_mode)) return tl::unexpected<Error>(explain(EISDIR, path));
     out.in_place_ = true;
-    out.file_.reset(::openat(out.directory_fd_.get(), out.name_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+    out.file_.reset(
+        ::openat(out.directory_fd_.get(), out.name_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
     if (!out.file_.valid()) return tl::unexpected<Error>(explain(errno, path));
     return out;
   }
@@ -92,7 +107,8 @@ Result<OutputFile> OutputFile::open(const std::string& path, Existing existing, 
 
 Status OutputFile::create_temporary(const Invoker& owner) {
   file_.reset(::openat(directory_fd_.get(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode));
-  if (!file_.valid() && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT || errno == EINVAL)) {
+  if (!file_.valid() &&
+      (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT || errno == EINVAL)) {
     temporary_ = "." + name_ + "." + std::to_string(::getpid()) + ".tmp";
     file_.reset(::openat(directory_fd_.get(), temporary_.c_str(),
                          O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, kMode));
@@ -141,13 +157,15 @@ Result<std::string> OutputFile::publish() {
     const std::string name = with_suffix(name_, number);
     auto ok = give_name(name, replace);
     if (ok) {
-      const UniqueFd readable(::openat(directory_fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      const UniqueFd readable(
+          ::openat(directory_fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
       if (readable.valid()) ::fsync(readable.get());  // the name, too, survives a crash
       return path_.substr(0, path_.size() - name_.size()) + name;
     }
     if (replace || ok.error().sys_errno != EEXIST) return tl::unexpected<Error>(ok.error());
   }
-  return fail(Code::kIo, "cannot write " + path_ + ": too many files of that name; choose one with -o");
+  return fail(Code::kIo,
+              "cannot write " + path_ + ": too many files of that name; choose one with -o");
 }
 
 std::string default_output_name(std::string_view comm, uint32_t pid, time_t when) {
@@ -162,7 +180,8 @@ std::string default_output_name(std::string_view comm, uint32_t pid, time_t when
   ::localtime_r(&when, &local);
   char time_text[32];
   std::strftime(time_text, sizeof time_text, "%Y%m%dT%H%M%S", &local);
-  return "gpu-" + safe.substr(0, 64) + "-" + std::to_string(pid) + "-" + time_text + std::string(kExtension);
+  return "gpu-" + safe.substr(0, 64) + "-" + std::to_string(pid) + "-" + time_text +
+         std::string(kExtension);
 }
 
 }  // namespace gpuprof::cli

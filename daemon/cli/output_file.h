@@ -14,10 +14,10 @@
 
 namespace gpuprof::cli {
 
-// Opened before profiling starts, so that a target is not profiled for an hour into a directory that
-// cannot be written. The bytes go to an unnamed file (O_TMPFILE, so even kill -9 leaves nothing
-// behind; a hidden temporary where the file system has none), are synced, and get their name last.
-// Mode 0600, owned by the invoking user. One thread.
+// Opened before profiling starts, so that a target is not profiled for an hour into a directory
+// that cannot be written. The bytes go to an unnamed file (O_TMPFILE, so even kill -9 leaves
+// nothing behind; a hidden temporary where the file system has none), are synced, and get their
+// name last. Mode 0600, owned by the invoking user. One thread.
 class OutputFile {
  public:
   enum class Existing {

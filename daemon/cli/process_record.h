@@ -31,9 +31,9 @@ struct ProcessRecord {
   ProcessId id;
   std::string comm;
   std::string executable;
-  std::shared_ptr<unwind::AddressSpace> space;       // null: the process was gone before we looked
-  std::unique_ptr<unwind::Unwinder> unwinder;        // with `space`
-  std::unique_ptr<symbolize::Symbolizer> symbolizer; // with `space`
+  std::shared_ptr<unwind::AddressSpace> space;        // null: the process was gone before we looked
+  std::unique_ptr<unwind::Unwinder> unwinder;         // with `space`
+  std::unique_ptr<symbolize::Symbolizer> symbolizer;  // with `space`
   std::string space_error;
 
   std::unordered_map<uint64_t, std::string> kernel_names;
@@ -42,19 +42,19 @@ struct ProcessRecord {
   std::map<uint32_t, uint64_t> busy_until_ns;  // by device: end of the last execution counted
 
   std::array<uint64_t, unwind::kStackEndCount> stack_ends{};
-  uint64_t stacks_taken = 0;      // launch records
-  uint64_t stacks_refused = 0;    // unwound, but the stack table was full
+  uint64_t stacks_taken = 0;    // launch records
+  uint64_t stacks_refused = 0;  // unwound, but the stack table was full
   uint64_t executions = 0;
   uint64_t gpu_time_ns = 0;
-  uint64_t busy_ns = 0;           // union of execution intervals, over all devices
-  uint64_t names_refused = 0;     // over the bound
+  uint64_t busy_ns = 0;        // union of execution intervals, over all devices
+  uint64_t names_refused = 0;  // over the bound
   std::array<std::array<uint64_t, 5>, GPUPROF_PROBE_COUNT> lost{};  // [probe][probe::LossReason]
 
   ShimBaseline baseline;
   std::array<uint64_t, GPUPROF_DROP_CLASS_COUNT> drops{};  // latest totals less the baseline
   std::array<uint64_t, GPUPROF_PROBE_COUNT> emitted{};     // likewise
   bool emitted_known = false;
-  uint64_t injected_ns = 0;    // CLOCK_MONOTONIC of process_v1, 0: it was there before us
+  uint64_t injected_ns = 0;  // CLOCK_MONOTONIC of process_v1, 0: it was there before us
   uint64_t first_record_ns = 0;
 };
 

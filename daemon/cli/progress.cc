@@ -16,13 +16,18 @@ constexpr uint64_t kIntervalNs = 500'000'000;
 std::string progress_text(uint64_t elapsed_ns, uint64_t interval_ns, const Recorder::Totals& before,
                           const Recorder::Totals& now) {
   const double seconds = static_cast<double>(interval_ns) * 1e-9;
-  const double rate = seconds > 0 ? static_cast<double>(now.executions - before.executions) / seconds : 0;
-  const double capacity = static_cast<double>(interval_ns) * static_cast<double>(std::max<size_t>(now.devices, 1));
+  const double rate =
+      seconds > 0 ? static_cast<double>(now.executions - before.executions) / seconds : 0;
+  const double capacity =
+      static_cast<double>(interval_ns) * static_cast<double>(std::max<size_t>(now.devices, 1));
   // Records arrive in flushes of 100 ms, so an interval can hold a little more than its own length.
   const double busy =
-      capacity > 0 ? std::min(100.0, 100.0 * static_cast<double>(now.busy_ns - before.busy_ns) / capacity) : 0;
+      capacity > 0
+          ? std::min(100.0, 100.0 * static_cast<double>(now.busy_ns - before.busy_ns) / capacity)
+          : 0;
   char out[160];
-  std::snprintf(out, sizeof out, "%s  %.0f executions/s  GPU %.0f %% busy  %llu lost  (Ctrl-C ends)",
+  std::snprintf(out, sizeof out,
+                "%s  %.0f executions/s  GPU %.0f %% busy  %llu lost  (Ctrl-C ends)",
                 human_duration(std::chrono::nanoseconds(elapsed_ns)).c_str(), rate, busy,
                 static_cast<unsigned long long>(now.lost));
   return out;

@@ -33,8 +33,9 @@ std::string executable_of(uint32_t pid) {
   char path[PATH_MAX];
   const std::string link = "/proc/" + std::to_string(pid) + "/exe";
   const ssize_t length = ::readlink(link.c_str(), path, sizeof path);
-  return length > 0 ? target::printable(std::string_view(path, static_cast<size_t>(length)), PATH_MAX)
-                    : std::string();
+  return length > 0
+             ? target::printable(std::string_view(path, static_cast<size_t>(length)), PATH_MAX)
+             : std::string();
 }
 
 }  // namespace
@@ -55,7 +56,8 @@ ProcessRecord* Recorder::add_process(ProcessId process, const ShimBaseline& base
 }
 
 void Recorder::open_space(ProcessRecord& record) {
-  if (auto stat = target::process_stat(record.id.pid); stat && stat->start_ticks == record.id.start_ticks) {
+  if (auto stat = target::process_stat(record.id.pid);
+      stat && stat->start_ticks == record.id.start_ticks) {
     record.comm = stat->comm;
     record.executable = executable_of(record.id.pid);
   }
@@ -116,7 +118,9 @@ void Recorder::on_execs(const probe::EventSource& source, std::span<const gpupro
   record->executions += execs.size();
   for (const gpuprof_exec_v1& exec : execs) {
     record->gpu_time_ns += exec.end_ns - exec.start_ns;
-    if (record->busy_until_ns.size() >= kMaxDevices && !record->busy_until_ns.contains(exec.device_id)) continue;
+    if (record->busy_until_ns.size() >= kMaxDevices &&
+        !record->busy_until_ns.contains(exec.device_id))
+      continue;
     uint64_t& until = record->busy_until_ns[exec.device_id];
     if (exec.end_ns <= until) continue;  // records come nearly in the order of their ends
     record->busy_ns += exec.end_ns - std::max(exec.start_ns, until);
@@ -124,7 +128,8 @@ void Recorder::on_execs(const probe::EventSource& source, std::span<const gpupro
   }
 }
 
-void Recorder::on_name(const probe::EventSource& source, uint32_t kind, uint64_t id, std::string_view name) {
+void Recorder::on_name(const probe::EventSource& source, uint32_t kind, uint64_t id,
+                       std::string_view name) {
   if (kind != GPUPROF_NAME_FUNCTION) return;
   ProcessRecord* record = record_of(source);
   if (record == nullptr || record->kernel_names.contains(id)) return;
@@ -178,11 +183,13 @@ void Recorder::set_totals(ProcessId process, const target::ShimStatus& status) {
   for (uint32_t probe = 1; probe < GPUPROF_PROBE_COUNT; ++probe)
     apply_emitted(*record, probe, status.probe_totals[probe]);
   for (uint32_t drop_class = 1; drop_class < GPUPROF_DROP_CLASS_COUNT; ++drop_class) {
-    if (drop_class != GPUPROF_DROP_FINAL_TOTAL) apply_drop(*record, drop_class, status.drop_totals[drop_class]);
+    if (drop_class != GPUPROF_DROP_FINAL_TOTAL)
+      apply_drop(*record, drop_class, status.drop_totals[drop_class]);
   }
 }
 
-void Recorder::on_loss(ProcessId process, uint32_t probe, uint64_t records, probe::LossReason reason) {
+void Recorder::on_loss(ProcessId process, uint32_t probe, uint64_t records,
+                       probe::LossReason reason) {
   joiner_.add_ring_loss(process, probe, records, static_cast<uint32_t>(reason));
   ProcessRecord* record = find(process);
   if (record == nullptr || probe >= GPUPROF_PROBE_COUNT) return;
@@ -218,7 +225,8 @@ const std::vector<symbolize::Module>& Recorder::modules(ProcessId process) {
 
 join::ProcessInfo Recorder::process(ProcessId process) {
   const ProcessRecord* record = find(process);
-  return record == nullptr ? join::ProcessInfo() : join::ProcessInfo{record->comm, record->executable};
+  return record == nullptr ? join::ProcessInfo()
+                           : join::ProcessInfo{record->comm, record->executable};
 }
 
 std::string Recorder::thread_name(ProcessId process, uint32_t tid) {
@@ -233,7 +241,8 @@ join::DeviceInfo Recorder::device(ProcessId process, uint32_t device_id) {
   if (record == nullptr) return {};
   const auto it = record->devices.find(device_id);
   if (it == record->devices.end()) return {};
-  return {target::printable(std::string_view(it->second.name, sizeof it->second.name)), uuid_text(it->second.uuid)};
+  return {target::printable(std::string_view(it->second.name, sizeof it->second.name)),
+          uuid_text(it->second.uuid)};
 }
 
 std::string_view Recorder::kernel_name(ProcessId process, uint64_t name_id) {

@@ -22,9 +22,9 @@ namespace gpuprof::cli {
 
 // Everything runs on the thread that polls the rings: unwinding a warm stack takes a few
 // microseconds, and the sampler's budget (1,000 stacks a second and process) keeps that at a few
-// percent of one core. Under --stack-rate all the stacks ring overflows first, which is counted; the
-// executions have a ring of their own. Bounded: processes, names, devices and threads have limits
-// against a hostile producer, and what a limit refuses is counted.
+// percent of one core. Under --stack-rate all the stacks ring overflows first, which is counted;
+// the executions have a ring of their own. Bounded: processes, names, devices and threads have
+// limits against a hostile producer, and what a limit refuses is counted.
 class Recorder final : public probe::EventSink, public join::FrameSource {
  public:
   static constexpr size_t kMaxProcesses = 1024;  // as JoinerLimits::max_processes
@@ -66,7 +66,8 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   void on_launch(const probe::EventSource&, const gpuprof_launch_v1&, const StackSample*) override;
   void on_execs(const probe::EventSource&, std::span<const gpuprof_exec_v1>) override;
   void on_pc_samples(const probe::EventSource&, std::span<const gpuprof_pc_sample_v1>) override {}
-  void on_name(const probe::EventSource&, uint32_t kind, uint64_t id, std::string_view name) override;
+  void on_name(const probe::EventSource&, uint32_t kind, uint64_t id,
+               std::string_view name) override;
   void on_modules(const probe::EventSource&, std::span<const gpuprof_module_v1>) override {}
   void on_device(const probe::EventSource&, const gpuprof_device_v1&) override;
   void on_window(const probe::EventSource&, const gpuprof_window_v1&) override {}
@@ -88,7 +89,7 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   void apply_emitted(ProcessRecord& record, uint32_t probe, uint64_t total);
 
   Admit admit_;
-  unwind::FileCache files_;          // outlives the address spaces below
+  unwind::FileCache files_;  // outlives the address spaces below
   symbolize::SymbolCache symbols_;
   std::map<ProcessId, ProcessRecord> processes_;
   join::StackTable stacks_;

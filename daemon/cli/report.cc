@@ -14,14 +14,18 @@ namespace {
 
 // Names of the JSON's keys: the enums' own words.
 constexpr const char* kDropNames[GPUPROF_DROP_CLASS_COUNT] = {
-    "invalid", "cupti", "invalid_time", "no_buffer", "name_table_full", "name_cut", "module_table_full",
-    "module_copy_full", "stack_budget", "incomplete", "guard_busy", "unknown_kind", "clock_step",
-    "hw_buffer_full", "pc_dropped", "non_user", "final_total", "launches_seen", "launches_drawn"};
-constexpr const char* kLossNames[probe::kLossReasonCount] = {"ring_full", "quota", "fault", "malformed", "gap"};
-constexpr const char* kProbeNames[GPUPROF_PROBE_COUNT] = {"invalid", "process", "launch", "exec", "pc_sample", "name",
-                                                          "module", "device", "window", "drop", "autoarm"};
-constexpr const char* kEndNames[unwind::kStackEndCount] = {"invalid", "whole", "cut", "no_cfi",
-                                                           "no_module", "bad_frame", "too_deep", "no_stack"};
+    "invalid",         "cupti",          "invalid_time",      "no_buffer",
+    "name_table_full", "name_cut",       "module_table_full", "module_copy_full",
+    "stack_budget",    "incomplete",     "guard_busy",        "unknown_kind",
+    "clock_step",      "hw_buffer_full", "pc_dropped",        "non_user",
+    "final_total",     "launches_seen",  "launches_drawn"};
+constexpr const char* kLossNames[probe::kLossReasonCount] = {"ring_full", "quota", "fault",
+                                                             "malformed", "gap"};
+constexpr const char* kProbeNames[GPUPROF_PROBE_COUNT] = {
+    "invalid", "process", "launch", "exec", "pc_sample", "name",
+    "module",  "device",  "window", "drop", "autoarm"};
+constexpr const char* kEndNames[unwind::kStackEndCount] = {
+    "invalid", "whole", "cut", "no_cfi", "no_module", "bad_frame", "too_deep", "no_stack"};
 
 std::string grouped(uint64_t number) {
   const std::string digits = std::to_string(number);
@@ -35,7 +39,8 @@ std::string grouped(uint64_t number) {
 
 std::string percent(uint64_t part, uint64_t whole) {
   char out[32];
-  std::snprintf(out, sizeof out, "%.1f %%", whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+  std::snprintf(out, sizeof out, "%.1f %%",
+                whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole));
   return out;
 }
 
@@ -65,7 +70,8 @@ void write_accounting(JsonWriter& json, const join::Accounting& account) {
   json.end_object();
   json.key("lost_in_ring");
   json.begin_object();
-  for (size_t i = 0; i < probe::kLossReasonCount; ++i) json.field(kLossNames[i], account.lost_ring[i]);
+  for (size_t i = 0; i < probe::kLossReasonCount; ++i)
+    json.field(kLossNames[i], account.lost_ring[i]);
   json.end_object();
   json.key("attributed");
   json.begin_object();
@@ -102,7 +108,8 @@ void write_record(JsonWriter& json, const ProcessRecord& record) {
   json.key("stacks");
   json.begin_object();
   json.field("taken", record.stacks_taken);
-  for (size_t i = 1; i < record.stack_ends.size(); ++i) json.field(kEndNames[i], record.stack_ends[i]);
+  for (size_t i = 1; i < record.stack_ends.size(); ++i)
+    json.field(kEndNames[i], record.stack_ends[i]);
   json.field("table_full", record.stacks_refused);
   json.end_object();
   json.key("shim");
@@ -117,7 +124,8 @@ void write_record(JsonWriter& json, const ProcessRecord& record) {
     if (sum(record.lost[probe]) == 0) continue;
     json.key(kProbeNames[probe]);
     json.begin_object();
-    for (size_t i = 0; i < probe::kLossReasonCount; ++i) json.field(kLossNames[i], record.lost[probe][i]);
+    for (size_t i = 0; i < probe::kLossReasonCount; ++i)
+      json.field(kLossNames[i], record.lost[probe][i]);
     json.end_object();
   }
   json.end_object();
@@ -146,25 +154,34 @@ void write_control(JsonWriter& json, const Controlled& target, const ProcessReco
   json.field("modules", target.status.module_count);
   json.field("exited", target.exited);
   json.field("gap_ns", gap_ns(target, record));
-  if (!target.status.unknown_knobs.empty()) json.field("unknown_knobs", target.status.unknown_knobs);
+  if (!target.status.unknown_knobs.empty())
+    json.field("unknown_knobs", target.status.unknown_knobs);
   if (!target.trouble.empty()) json.field("trouble", target.trouble);
 }
 
 }  // namespace
 
 uint64_t gap_ns(const Controlled& target, const ProcessRecord* record) {
-  if (record == nullptr || record->injected_ns == 0 || target.was_running || !target.armed_late) return 0;
+  if (record == nullptr || record->injected_ns == 0 || target.was_running || !target.armed_late)
+    return 0;
   const uint64_t armed = target.armed_ns != 0 ? target.armed_ns : target.adopted_ns;
   return armed > record->injected_ns ? armed - record->injected_ns : 0;
 }
 
 join::Accounting total_accounting(const join::JoinResult& result) {
   join::Accounting out;
-  for (const join::ProcessResult& process : result.processes) out += process.window;
+  // One window: what `lifetime` adds is the shim's own totals.
+  bool all_known = true;
+  for (const join::ProcessResult& process : result.processes) {
+    out += process.lifetime;
+    all_known = all_known && process.lifetime.emitted.has_value();
+  }
+  if (!all_known) out.emitted.reset();  // a part of the sum is no sum
   return out;
 }
 
-std::string human_summary(const Session& session, const join::JoinResult& result, const std::string& written) {
+std::string human_summary(const Session& session, const join::JoinResult& result,
+                          const std::string& written) {
   const join::Accounting account = total_accounting(result);
   uint64_t stacks = 0, whole = 0, devices = 0;
   for (const auto& [id, record] : const_cast<Session&>(session).recorder().processes()) {
@@ -182,27 +199,29 @@ std::string human_summary(const Session& session, const join::JoinResult& result
   if (!written.empty()) out += "gpu-profiled: wrote " + written + "\n";
   row("GPU time", human_duration(std::chrono::nanoseconds(account.received_ns)) + " in " +
                       grouped(account.received) + " executions on " + std::to_string(devices) +
-                      (devices == 1 ? " device, " : " devices, ") + human_duration(elapsed) + " observed");
+                      (devices == 1 ? " device, " : " devices, ") + human_duration(elapsed) +
+                      " observed");
   if (account.received > 0)
     row("call paths", "exact " + percent(account.exact_ns, account.received_ns) + ", sampled " +
                           percent(account.sampled_ns, account.received_ns) + ", unmatched " +
                           percent(sum(account.unattributed_ns), account.received_ns));
   if (stacks > 0) row("stacks", grouped(stacks) + " taken, " + percent(whole, stacks) + " whole");
   const uint64_t lost = sum(account.lost_ring) + sum(account.lost_shim) + account.evicted;
-  row("lost", lost == 0 ? "nothing" : grouped(lost) + " executions, " + percent(lost, lost + account.received) +
-                                          " (details: --summary-json)");
+  row("lost", lost == 0 ? "nothing"
+                        : grouped(lost) + " executions, " + percent(lost, lost + account.received) +
+                              " (details: --summary-json)");
   for (const auto& [id, target] : session.controlled()) {
     const uint64_t gap = gap_ns(target, record_of(session, id));
     if (gap > 0)
-      row("gap", "process " + std::to_string(id.pid) + " ran " + human_duration(std::chrono::nanoseconds(gap)) +
-                     " before it was armed");
+      row("gap", "process " + std::to_string(id.pid) + " ran " +
+                     human_duration(std::chrono::nanoseconds(gap)) + " before it was armed");
   }
   if (!written.empty()) row("open with", "go tool pprof -http=: " + written);
   return out;
 }
 
-std::string json_summary(const Session& session, const join::JoinResult& result, const std::string& written,
-                         const join::AssembleStats& assembled) {
+std::string json_summary(const Session& session, const join::JoinResult& result,
+                         const std::string& written, const join::AssembleStats& assembled) {
   JsonWriter json;
   json.begin_object();
   json.field("version", kVersion);
@@ -218,7 +237,7 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
   for (const join::ProcessResult& process : result.processes) {
     json.begin_object();
     json.field("pid", process.process.pid);
-    write_accounting(json, process.window);
+    write_accounting(json, process.lifetime);
     const ProcessRecord* record = record_of(session, process.process);
     if (record != nullptr) write_record(json, *record);
     const auto control = session.controlled().find(process.process);
@@ -271,14 +290,15 @@ std::vector<std::string> profile_comments(const Session& session, const join::Jo
   std::vector<std::string> out;
   out.push_back(std::string("gpu-profiled ") + kVersion + " (" + session.probes().describe() + ")");
   const join::Accounting account = total_accounting(result);
-  out.push_back("executions: " + std::to_string(account.received) + " received, " + std::to_string(account.exact) +
-                " exact, " + std::to_string(account.sampled) + " sampled, " +
-                std::to_string(sum(account.unattributed)) + " unmatched, " +
+  out.push_back("executions: " + std::to_string(account.received) + " received, " +
+                std::to_string(account.exact) + " exact, " + std::to_string(account.sampled) +
+                " sampled, " + std::to_string(sum(account.unattributed)) + " unmatched, " +
                 std::to_string(sum(account.lost_ring) + sum(account.lost_shim)) + " lost");
   for (const auto& [id, target] : session.controlled()) {
     const std::string who = "process " + std::to_string(id.pid);
     if (const uint64_t gap = gap_ns(target, record_of(session, id)); gap > 0)
-      out.push_back(who + ": gap of " + human_duration(std::chrono::nanoseconds(gap)) + " before it was armed");
+      out.push_back(who + ": gap of " + human_duration(std::chrono::nanoseconds(gap)) +
+                    " before it was armed");
     if (!target.trouble.empty()) out.push_back(target.trouble);
     if (out.size() > 64) break;
   }

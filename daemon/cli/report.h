@@ -13,16 +13,17 @@ namespace gpuprof::cli {
 
 // A few lines for stderr: file, GPU time, executions, how sure the attribution is, what was lost.
 // `written` empty: no file was written.
-std::string human_summary(const Session& session, const join::JoinResult& result, const std::string& written);
+std::string human_summary(const Session& session, const join::JoinResult& result,
+                          const std::string& written);
 
 // The accounting identity per target, design section 9.
-std::string json_summary(const Session& session, const join::JoinResult& result, const std::string& written,
-                         const join::AssembleStats& assembled);
+std::string json_summary(const Session& session, const join::JoinResult& result,
+                         const std::string& written, const join::AssembleStats& assembled);
 
 // Lines for Model::comments: version, attach mode, targets, gaps, losses.
 std::vector<std::string> profile_comments(const Session& session, const join::JoinResult& result);
 
-// The sum over all processes of this window.
+// The sum over all processes.
 join::Accounting total_accounting(const join::JoinResult& result);
 
 // Time between the injection of a child and the moment its shim traced: what ran then is missing.

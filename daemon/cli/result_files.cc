@@ -20,14 +20,16 @@ int64_t unix_ns() {
 
 }  // namespace
 
-Result<ResultFiles> ResultFiles::open(const Options& options, const Invoker& owner, std::string_view comm,
-                                      uint32_t pid) {
+Result<ResultFiles> ResultFiles::open(const Options& options, const Invoker& owner,
+                                      std::string_view comm, uint32_t pid) {
   const time_t now = ::time(nullptr);
-  Result<std::string> name = options.output.empty() ? Result<std::string>(default_output_name(comm, pid, now))
-                                                    : expand_time(options.output, now);
+  Result<std::string> name = options.output.empty()
+                                 ? Result<std::string>(default_output_name(comm, pid, now))
+                                 : expand_time(options.output, now);
   if (!name) return tl::unexpected<Error>(name.error());
   auto profile = OutputFile::open(
-      *name, options.output.empty() ? OutputFile::Existing::kKeep : OutputFile::Existing::kReplace, owner);
+      *name, options.output.empty() ? OutputFile::Existing::kKeep : OutputFile::Existing::kReplace,
+      owner);
   if (!profile) return tl::unexpected<Error>(profile.error());
   ResultFiles out(std::move(*profile));
   if (!options.summary_json.empty()) {
@@ -40,14 +42,16 @@ Result<ResultFiles> ResultFiles::open(const Options& options, const Invoker& own
 
 int ResultFiles::write(Session& session, const join::JoinResult& result, Console& console) {
   join::AssembleStats assembled;
-  join::Model model = join::assemble(result, session.recorder().stacks(), session.recorder(), {}, &assembled);
+  join::Model model =
+      join::assemble(result, session.recorder().stacks(), session.recorder(), {}, &assembled);
   model.duration_ns = static_cast<int64_t>(session.ended_ns() - session.started_ns());
   model.time_unix_ns = unix_ns() - static_cast<int64_t>(monotonic_ns() - session.started_ns());
   model.comments = profile_comments(session, result);
   int exit_code = kExitProfileWritten;
   std::string written;
   auto bytes = pprof::serialize(model);
-  auto path = bytes ? profile_.commit(*bytes) : Result<std::string>(tl::unexpected<Error>(bytes.error()));
+  auto path =
+      bytes ? profile_.commit(*bytes) : Result<std::string>(tl::unexpected<Error>(bytes.error()));
   if (path) {
     written = *path;
   } else {

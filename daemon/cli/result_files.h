@@ -17,7 +17,8 @@ namespace gpuprof::cli {
 class ResultFiles {
  public:
   // `comm` and `pid` name the default file. Errors: kIo, one line that says what to do.
-  static Result<ResultFiles> open(const Options& options, const Invoker& owner, std::string_view comm, uint32_t pid);
+  static Result<ResultFiles> open(const Options& options, const Invoker& owner,
+                                  std::string_view comm, uint32_t pid);
 
   // Assembles and writes both files and prints the summary. Returns kExitProfileWritten or
   // kExitFailure, with its reason told.

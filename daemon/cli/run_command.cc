@@ -41,7 +41,8 @@ void pass_on(const signalfd_siginfo& info, const Command& command) {
 }
 
 // Everything of the profile that must be ready before the command runs.
-Result<std::unique_ptr<Session>> prepare(const Options& options, const std::string& shim, Console& console) {
+Result<std::unique_ptr<Session>> prepare(const Options& options, const std::string& shim,
+                                         Console& console) {
   auto file = target::ShimFile::open(shim);
   if (!file)
     return fail(Code::kNoTarget, "no shim: " + file.error().message +
@@ -100,8 +101,10 @@ void Run::write_profile(ResultFiles& files) {
     return false;
   });
   if (result.rows.empty() && session_->controlled().empty()) {
-    console_.line("nothing could be profiled: the command never initialised CUDA (no process loaded the shim); "
-                  "no file written");
+    console_.line(
+        "nothing could be profiled: the command never initialised CUDA (no process loaded the "
+        "shim); "
+        "no file written");
     return;
   }
   files.write(*session_, result, console_);
@@ -109,8 +112,9 @@ void Run::write_profile(ResultFiles& files) {
 
 int Run::profile_until_exit(ResultFiles& files) {
   Progress progress(*session_, console_);
-  const uint64_t deadline =
-      options_.duration ? monotonic_ns() + static_cast<uint64_t>(options_.duration->count()) : UINT64_MAX;
+  const uint64_t deadline = options_.duration
+                                ? monotonic_ns() + static_cast<uint64_t>(options_.duration->count())
+                                : UINT64_MAX;
   for (;;) {
     session_->tick(kTick);
     forward_signals();

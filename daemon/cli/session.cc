@@ -46,8 +46,11 @@ uint64_t monotonic_ns() {
 }
 
 Session::Session(const Options& options, Console& console)
-    : options_(options), console_(console),
-      recorder_([this](ProcessId process, const gpuprof_process_v1& record) { return admit(process, record); }) {}
+    : options_(options),
+      console_(console),
+      recorder_([this](ProcessId process, const gpuprof_process_v1& record) {
+        return admit(process, record);
+      }) {}
 
 Result<std::unique_ptr<Session>> Session::create(const Options& options, Console& console) {
   if (auto ok = check_capabilities(); !ok) return tl::unexpected<Error>(ok.error());
@@ -103,16 +106,23 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   }
   target.pidfd = std::move(*pidfd);
   auto channel = target::ShimChannel::open(process, memfd_hint);
+  if (!channel && has_exited(target.pidfd)) {
+    target.exited = true;
+    return refuse(
+        {Code::kNotFound, 0, "process " + std::to_string(process.pid) + " exited at once"});
+  }
   if (!channel && channel.error().code == Code::kNoTarget)
-    return refuse({Code::kNoTarget, 0, "process " + std::to_string(process.pid) +
-                                           ": the shim is mapped but has no status page: it declined, and its "
-                                           "line on the process's stderr says why"});
+    return refuse({Code::kNoTarget, 0,
+                   "process " + std::to_string(process.pid) +
+                       ": the shim is mapped but has no status page: it declined, and its "
+                       "line on the process's stderr says why"});
   if (!channel) return refuse(channel.error());
   auto status = channel->read_status();
   if (!status) return refuse(status.error());
   target.status = *status;
   target.armed_late = !was_running && status->state == GPUPROF_STATE_IDLE;
-  if (auto trouble = explain_state(process.pid, *status); trouble && trouble->code == Code::kNoTarget)
+  if (auto trouble = explain_state(process.pid, *status);
+      trouble && trouble->code == Code::kNoTarget)
     return refuse(*trouble);
   if (auto ok = channel->acquire("gpu-profiled"); !ok) return refuse(ok.error());
   recorder_.add_process(process, was_running ? baseline_of(*status) : ShimBaseline());
@@ -125,8 +135,9 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
 bool Session::belongs_to_us(uint32_t pid) const {
   auto is_ours = [&](uint32_t candidate) {
     return std::find(roots_.begin(), roots_.end(), candidate) != roots_.end() ||
-           std::any_of(controlled_.begin(), controlled_.end(),
-                       [&](const auto& entry) { return entry.first.pid == candidate && !entry.second.exited; });
+           std::any_of(controlled_.begin(), controlled_.end(), [&](const auto& entry) {
+             return entry.first.pid == candidate && !entry.second.exited;
+           });
   };
   for (int depth = 0; depth < 64 && pid > 1; ++depth) {
     if (is_ours(pid)) return true;
@@ -139,7 +150,8 @@ bool Session::belongs_to_us(uint32_t pid) const {
 
 bool Session::admit(ProcessId process, const gpuprof_process_v1& record) {
   if (!belongs_to_us(process.pid)) return false;
-  if (!finishing_ && newcomers_.size() < kMaxNewcomers) newcomers_.push_back({process, record.memfd});
+  if (!finishing_ && newcomers_.size() < kMaxNewcomers)
+    newcomers_.push_back({process, record.memfd});
   return true;
 }
 
@@ -154,7 +166,8 @@ void Session::adopt_newcomers() {
     newcomers_.pop_front();
     const auto known = controlled_.find(next.process);
     if (known != controlled_.end() && known->second.channel) continue;
-    auto ok = adopt(next.process, next.memfd >= 0 ? std::optional(next.memfd) : std::nullopt, false);
+    auto ok =
+        adopt(next.process, next.memfd >= 0 ? std::optional(next.memfd) : std::nullopt, false);
     const bool gone = !ok && ok.error().code == Code::kNotFound;  // a short process: nothing to say
     if (ok || gone || children_trouble_told_) continue;
     children_trouble_told_ = true;
@@ -229,8 +242,9 @@ void Session::tick(milliseconds wait) {
 }
 
 bool Session::any_alive() const {
-  return std::any_of(controlled_.begin(), controlled_.end(),
-                     [](const auto& entry) { return entry.second.channel && !entry.second.exited; });
+  return std::any_of(controlled_.begin(), controlled_.end(), [](const auto& entry) {
+    return entry.second.channel && !entry.second.exited;
+  });
 }
 
 bool Session::all_disarmed() {
@@ -250,15 +264,18 @@ join::JoinResult Session::finish(milliseconds patience, const std::function<bool
   finishing_ = true;
   for (auto& [id, target] : controlled_) {
     if (!target.channel || target.exited) continue;
-    if (auto ok = target.channel->release(); !ok && target.trouble.empty()) target.trouble = ok.error().message;
+    if (auto ok = target.channel->release(); !ok && target.trouble.empty())
+      target.trouble = ok.error().message;
   }
   const uint64_t deadline = ended_ns_ + static_cast<uint64_t>(patience.count()) * 1'000'000;
-  while (any_alive() && !all_disarmed() && monotonic_ns() < deadline && !hurry()) tick(milliseconds(20));
+  while (any_alive() && !all_disarmed() && monotonic_ns() < deadline && !hurry())
+    tick(milliseconds(20));
   drain();
   for (auto& [id, target] : controlled_) {
     if (target.forgotten) continue;
     // The totals of a shim that still emits are no end of a count.
-    if (target.channel && (target.exited || is_disarmed(target.status))) recorder_.set_totals(id, target.status);
+    if (target.channel && (target.exited || is_disarmed(target.status)))
+      recorder_.set_totals(id, target.status);
   }
   probes_->flush();
   recorder_.advance(monotonic_ns());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Session: one profiling run, from attach to the joined result. `run` and `--pid` differ only in how
-// it begins and what ends it.
+// Session: one profiling run, from attach to the joined result. `run` and `--pid` differ only in
+// how it begins and what ends it.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,7 @@ struct Controlled {
   bool was_running = false;                    // it was there before us
   bool armed_late = false;                     // armed by us, not by its own environment
   bool exited = false;
-  bool forgotten = false;                      // its records are drained and its books closed
+  bool forgotten = false;  // its records are drained and its books closed
   bool trouble_told = false;
   uint64_t next_care_ns = 0;
 };

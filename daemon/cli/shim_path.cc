@@ -22,9 +22,11 @@ std::string find_shim(const std::string& option) {
     path = self.parent_path() / kShimFromExecutable / target::kShimFileName;
     // A copy beside the executable: the unpacked archive, the build tree.
     const std::filesystem::path beside = self.parent_path() / target::kShimFileName;
-    if (!std::filesystem::exists(path, error) && std::filesystem::exists(beside, error)) path = beside;
+    if (!std::filesystem::exists(path, error) && std::filesystem::exists(beside, error))
+      path = beside;
   }
-  const std::filesystem::path absolute = std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+  const std::filesystem::path absolute =
+      std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
   return error ? path.string() : absolute.string();
 }
 

@@ -7,11 +7,13 @@ Result<Signals> Signals::create() {
   Signals out;
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) ::sigaddset(&set, signal);
+  for (const int signal : {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2})
+    ::sigaddset(&set, signal);
   out.fd_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!out.fd_.valid()) return fail_errno(Code::kIo, errno, "signalfd");
   ::sigaddset(&set, SIGPIPE);
-  if (::sigprocmask(SIG_BLOCK, &set, &out.original_) != 0) return fail_errno(Code::kIo, errno, "sigprocmask");
+  if (::sigprocmask(SIG_BLOCK, &set, &out.original_) != 0)
+    return fail_errno(Code::kIo, errno, "sigprocmask");
   return out;
 }
 

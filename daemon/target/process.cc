@@ -99,7 +99,8 @@ Result<ProcessStat> process_stat(uint32_t pid) {
   auto text = read_proc_file(proc_path(pid, "stat"), 4096);
   if (!text) return tl::unexpected<Error>(proc_error(pid, text.error()));
   auto stat = parse_stat(*text);
-  if (!stat || stat->pid != pid) return fail(Code::kCorrupt, proc_path(pid, "stat") + ": unknown format");
+  if (!stat || stat->pid != pid)
+    return fail(Code::kCorrupt, proc_path(pid, "stat") + ": unknown format");
   return *stat;
 }
 
@@ -205,14 +206,15 @@ std::string Mapping::map_files_name() const {
 std::optional<Mapping> parse_mapping(std::string_view line) {
   Mapping out;
   unsigned major_number = 0, minor_number = 0;
-  if (!take_number(line, out.start, 16) || !take_char(line, '-') || !take_number(line, out.end, 16) ||
-      !take_char(line, ' ') || line.size() < 5)
+  if (!take_number(line, out.start, 16) || !take_char(line, '-') ||
+      !take_number(line, out.end, 16) || !take_char(line, ' ') || line.size() < 5)
     return {};
   out.executable = line[2] == 'x';
   line.remove_prefix(4);
   if (!take_char(line, ' ') || !take_number(line, out.offset, 16) || !take_char(line, ' ') ||
       !take_number(line, major_number, 16) || !take_char(line, ':') ||
-      !take_number(line, minor_number, 16) || !take_char(line, ' ') || !take_number(line, out.inode))
+      !take_number(line, minor_number, 16) || !take_char(line, ' ') ||
+      !take_number(line, out.inode))
     return {};
   out.device = makedev(major_number, minor_number);
   const size_t path = line.find_first_not_of(' ');

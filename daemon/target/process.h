@@ -73,7 +73,8 @@ struct Mapping {
 
 std::optional<Mapping> parse_mapping(std::string_view line);
 
-// File-backed mappings only. kNotFound or kPermission (ptrace access is needed, the message says so).
+// File-backed mappings only. kNotFound or kPermission (ptrace access is needed, the message says
+// so).
 Result<std::vector<Mapping>> file_mappings(uint32_t pid);
 
 // A whole small file of /proc, at most `max_bytes`.

@@ -37,7 +37,8 @@ Result<dev_t> memfd_device() {
     struct stat info = {};
     return fd.valid() && ::fstat(fd.get(), &info) == 0 ? info.st_dev : dev_t{0};
   }();
-  if (device == 0) return fail(Code::kUnsupported, "memfd_create failed: Linux 3.17 or newer is needed");
+  if (device == 0)
+    return fail(Code::kUnsupported, "memfd_create failed: Linux 3.17 or newer is needed");
   return device;
 }
 
@@ -48,14 +49,16 @@ Error refuse(const std::string& path, const char* why) {
 Status read_exact(int fd, void* into, size_t bytes, off_t offset) {
   const ssize_t got = ::pread(fd, into, bytes, offset);
   if (got < 0) return fail_errno(Code::kIo, errno, "reading the shim's memfd");
-  if (static_cast<size_t>(got) != bytes) return fail(Code::kCorrupt, "the shim's memfd is too short");
+  if (static_cast<size_t>(got) != bytes)
+    return fail(Code::kCorrupt, "the shim's memfd is too short");
   return {};
 }
 
 Status write_exact(int fd, const void* from, size_t bytes, off_t offset) {
   const ssize_t put = ::pwrite(fd, from, bytes, offset);
   if (put < 0) return fail_errno(Code::kIo, errno, "writing the shim's control page");
-  if (static_cast<size_t>(put) != bytes) return fail(Code::kIo, "short write to the shim's control page");
+  if (static_cast<size_t>(put) != bytes)
+    return fail(Code::kIo, "short write to the shim's control page");
   return {};
 }
 
@@ -74,7 +77,8 @@ Status read_status_page(int fd, gpuprof_status_page& page) {
     if (auto ok = read_exact(fd, &after, sizeof after, kSeq); !ok) return ok;
     if (page.seq == before && after == before) return {};
   }
-  return fail(Code::kUnavailable, "the shim's status page stays half-written: is the process stopped?");
+  return fail(Code::kUnavailable,
+              "the shim's status page stays half-written: is the process stopped?");
 }
 
 template <size_t N>
@@ -92,7 +96,8 @@ Status check_owner(const gpuprof_status_page& page, ProcessId process, const std
   return {};
 }
 
-// Everything that must hold before anything is opened for writing. `pinned` is an O_PATH descriptor.
+// Everything that must hold before anything is opened for writing. `pinned` is an O_PATH
+// descriptor.
 Result<UniqueFd> verify(const UniqueFd& pinned, const std::string& path, ProcessId process) {
   auto device = memfd_device();
   if (!device) return tl::unexpected<Error>(device.error());
@@ -116,7 +121,8 @@ Result<UniqueFd> verify(const UniqueFd& pinned, const std::string& path, Process
     return tl::unexpected<Error>(refuse(path, "sealed against writing"));
 
   gpuprof_status_page page = {};
-  if (auto ok = read_status_page(readable.get(), page); !ok) return tl::unexpected<Error>(ok.error());
+  if (auto ok = read_status_page(readable.get(), page); !ok)
+    return tl::unexpected<Error>(ok.error());
   if (page.magic != GPUPROF_STATUS_MAGIC) return tl::unexpected<Error>(refuse(path, "wrong magic"));
   if (page.abi_version != GPUPROF_ABI_VERSION)
     return fail(Code::kUnsupported,
@@ -126,7 +132,8 @@ Result<UniqueFd> verify(const UniqueFd& pinned, const std::string& path, Process
   if (auto ok = check_owner(page, process, path); !ok) return tl::unexpected<Error>(ok.error());
 
   UniqueFd writable(::open(again.c_str(), O_RDWR | O_CLOEXEC));
-  if (!writable.valid()) return fail_errno(Code::kPermission, errno, "opening " + path + " for writing");
+  if (!writable.valid())
+    return fail_errno(Code::kPermission, errno, "opening " + path + " for writing");
   return writable;
 }
 
@@ -159,16 +166,25 @@ std::vector<std::string> candidates(ProcessId process, std::optional<int> fd_hin
 
 const char* state_name(gpuprof_state state) {
   switch (state) {
-    case GPUPROF_STATE_DECLINED: return "declined";
-    case GPUPROF_STATE_IDLE: return "idle";
-    case GPUPROF_STATE_ARMING: return "arming";
-    case GPUPROF_STATE_TRACING: return "tracing";
-    case GPUPROF_STATE_TRACING_PC: return "tracing+pc";
-    case GPUPROF_STATE_DISARMING: return "disarming";
-    case GPUPROF_STATE_BUSY: return "busy";
-    case GPUPROF_STATE_INERT: return "inert";
+    case GPUPROF_STATE_DECLINED:
+      return "declined";
+    case GPUPROF_STATE_IDLE:
+      return "idle";
+    case GPUPROF_STATE_ARMING:
+      return "arming";
+    case GPUPROF_STATE_TRACING:
+      return "tracing";
+    case GPUPROF_STATE_TRACING_PC:
+      return "tracing+pc";
+    case GPUPROF_STATE_DISARMING:
+      return "disarming";
+    case GPUPROF_STATE_BUSY:
+      return "busy";
+    case GPUPROF_STATE_INERT:
+      return "inert";
     case GPUPROF_STATE_INVALID:
-    case GPUPROF_STATE_COUNT: break;
+    case GPUPROF_STATE_COUNT:
+      break;
   }
   return "unknown";
 }
@@ -177,7 +193,8 @@ Result<ShimChannel> ShimChannel::open_path(const std::string& path, ProcessId pr
   const UniqueFd pinned(::open(path.c_str(), O_PATH | O_CLOEXEC));
   if (!pinned.valid()) {
     const int err = errno;
-    return fail_errno(err == EACCES || err == EPERM ? Code::kPermission : Code::kNoTarget, err, path);
+    return fail_errno(err == EACCES || err == EPERM ? Code::kPermission : Code::kNoTarget, err,
+                      path);
   }
   auto fd = verify(pinned, path, process);
   if (!fd) return tl::unexpected<Error>(fd.error());
@@ -190,7 +207,8 @@ Result<ShimChannel> ShimChannel::open_path(const std::string& path, ProcessId pr
 Result<ShimChannel> ShimChannel::open(ProcessId process, std::optional<int> fd_hint) {
   auto now = process_id(process.pid);
   if (!now) return tl::unexpected<Error>(now.error());
-  if (*now != process) return fail(Code::kNotFound, "no such process: " + std::to_string(process.pid));
+  if (*now != process)
+    return fail(Code::kNotFound, "no such process: " + std::to_string(process.pid));
   Error last = {Code::kNoTarget, 0,
                 "process " + std::to_string(process.pid) + " has no memfd of the shim"};
   for (const std::string& path : candidates(process, fd_hint)) {
@@ -238,7 +256,8 @@ Status ShimChannel::acquire(const std::string& controller_name) {
   gpuprof_control_page page = {};
   if (auto ok = read_exact(fd_.get(), &page, sizeof page, GPUPROF_CONTROL_OFFSET); !ok) return ok;
   if (!locked) {
-    if (err != EAGAIN && err != EACCES) return fail_errno(Code::kIo, err, "locking the control page");
+    if (err != EAGAIN && err != EACCES)
+      return fail_errno(Code::kIo, err, "locking the control page");
     std::string holder = text_of(page.controller_name);
     if (holder.empty()) holder = "an unnamed controller";
     return fail(Code::kUnavailable, "process " + std::to_string(process_.pid) +

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ShimChannel: the daemon's side of the memfd that the shim keeps in a target (proto/memfd_layout.h).
+// ShimChannel: the daemon's side of the memfd that the shim keeps in a target
+// (proto/memfd_layout.h).
 //
 // The target is hostile: it decides what its descriptors are and what their bytes say. A descriptor
 // is pinned with O_PATH, must be a regular unlinked file on the kernel's own memfd mount, sealed
@@ -51,9 +52,9 @@ const char* state_name(gpuprof_state state);
 // What the daemon asks of the shim.
 struct ControlRequest {
   gpuprof_tier tier = GPUPROF_TIER_TRACE;
-  uint32_t stack_rate = 0;    // stacks a second and thread; 0 default, UINT32_MAX every launch
-  uint32_t process_rate = 0;  // stacks a second and process; likewise
-  uint64_t process_bytes = 0; // stack bytes a second and process; 0 default
+  uint32_t stack_rate = 0;     // stacks a second and thread; 0 default, UINT32_MAX every launch
+  uint32_t process_rate = 0;   // stacks a second and process; likewise
+  uint64_t process_bytes = 0;  // stack bytes a second and process; 0 default
   uint32_t lease_ms = 3000;
   uint64_t sampler_seed = 0;  // 0: random
 };

@@ -23,7 +23,8 @@ Result<ShimFile> verified(UniqueFd fd, const std::string& path) {
 // CAP_SYS_ADMIN. O_PATH first: opening a device or a FIFO may have effects.
 Result<ShimFile> open_mapped(uint32_t pid, const Mapping& mapping) {
   const std::string shown = printable(mapping.path);
-  const std::string link = "/proc/" + std::to_string(pid) + "/map_files/" + mapping.map_files_name();
+  const std::string link =
+      "/proc/" + std::to_string(pid) + "/map_files/" + mapping.map_files_name();
   const UniqueFd pinned(::open(link.c_str(), O_PATH | O_CLOEXEC));
   if (!pinned.valid()) return fail_errno(Code::kPermission, errno, link);
   struct stat info = {};
@@ -66,7 +67,8 @@ Result<ShimFile> ShimFile::find(uint32_t pid, const std::function<bool(int)>& ha
   auto mappings = file_mappings(pid);
   if (!mappings) return tl::unexpected<Error>(mappings.error());
   for (const Mapping& mapping : *mappings) {
-    if (mapping.executable && mapping.file_name() == kShimFileName) return open_mapping(pid, mapping);
+    if (mapping.executable && mapping.file_name() == kShimFileName)
+      return open_mapping(pid, mapping);
   }
   if (has_our_probes) {
     ino_t last = 0;

@@ -27,7 +27,8 @@ struct ShimFile {
   // The shim's file in process `pid`: the executable mapping named libgpu-profiled-cupti.so, or,
   // where none has that name, the first whose file `has_our_probes` accepts (a renamed copy).
   // Errors: kNotFound (no such process), kNoTarget (nothing mapped), kPermission, kIo.
-  static Result<ShimFile> find(uint32_t pid, const std::function<bool(int fd)>& has_our_probes = {});
+  static Result<ShimFile> find(uint32_t pid,
+                               const std::function<bool(int fd)>& has_our_probes = {});
 
   // A shim by its path in our own mount namespace (for `run`).
   static Result<ShimFile> open(const std::string& path);

@@ -29,7 +29,8 @@ class CommandTest : public testing::Test {
   }
   // The status of `sh -c script`, run as invoker_.
   int run(const std::string& script) {
-    auto command = Command::fork({"/bin/sh", "-c", script}, Environment({"PATH=/usr/bin:/bin", "OUT=" + directory_ + "/out"}),
+    auto command = Command::fork({"/bin/sh", "-c", script},
+                                 Environment({"PATH=/usr/bin:/bin", "OUT=" + directory_ + "/out"}),
                                  invoker_, mask_);
     EXPECT_TRUE(command.has_value());
     auto started = command->start();
@@ -64,7 +65,8 @@ TEST_F(CommandTest, WaitsAtTheGate) {
 }
 
 TEST_F(CommandTest, AbandonedCommandNeverRuns) {
-  auto command = Command::fork({"/bin/sh", "-c", "touch " + directory_ + "/ran"}, Environment({}), invoker_, mask_);
+  auto command = Command::fork({"/bin/sh", "-c", "touch " + directory_ + "/ran"}, Environment({}),
+                               invoker_, mask_);
   command->abandon();
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/ran"));
 }
@@ -86,7 +88,8 @@ TEST_F(CommandTest, InheritsNoDescriptorOfOurs) {
   EXPECT_EQ(output(), inherited);
   // 0, 1, 2 and the descriptor of /proc/self/fd itself, and what the test runner handed down.
   size_t open_now = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++open_now;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    ++open_now;
   EXPECT_LE(std::stoul(inherited), open_now);
 }
 
@@ -102,8 +105,9 @@ TEST_F(CommandTest, GetsTheOriginalSignalMaskAndGroup) {
 }
 
 TEST_F(CommandTest, PassesSignalsOn) {
-  auto command = Command::fork({"/bin/sh", "-c", "trap 'exit 9' USR1; echo > $OUT; while :; do sleep 0.01; done"},
-                               Environment({"PATH=/usr/bin:/bin", "OUT=" + directory_ + "/out"}), invoker_, mask_);
+  auto command = Command::fork(
+      {"/bin/sh", "-c", "trap 'exit 9' USR1; echo > $OUT; while :; do sleep 0.01; done"},
+      Environment({"PATH=/usr/bin:/bin", "OUT=" + directory_ + "/out"}), invoker_, mask_);
   ASSERT_TRUE(command->start().has_value());
   while (!std::filesystem::exists(directory_ + "/out")) ::usleep(1000);
   command->send(SIGUSR1);
@@ -116,7 +120,8 @@ TEST_F(CommandTest, BecomesTheInvokerWithoutAnyCapability) {
   invoker_.gid = 65533;
   invoker_.groups = {65533, 4242};
   invoker_.switches = true;
-  ASSERT_EQ(run("{ id -u; id -g; id -G; grep -E 'Cap(Inh|Prm|Eff|Amb)' /proc/self/status; } > $OUT"), 0);
+  ASSERT_EQ(
+      run("{ id -u; id -g; id -G; grep -E 'Cap(Inh|Prm|Eff|Amb)' /proc/self/status; } > $OUT"), 0);
   const std::string text = output();
   EXPECT_EQ(text.substr(0, text.find("Cap")), "65534\n65533\n65533 4242\n");
   for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapAmb"})

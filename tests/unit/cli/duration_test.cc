@@ -20,7 +20,8 @@ TEST(Duration, Parses) {
 }
 
 TEST(Duration, Refuses) {
-  for (const char* text : {"", "s", "0", "0s", "-1s", "1x", "1 s", "1s ", "s1", "nan", "inf", "1e9s", "1e99", "99999999h", "+5s"})
+  for (const char* text : {"", "s", "0", "0s", "-1s", "1x", "1 s", "1s ", "s1", "nan", "inf",
+                           "1e9s", "1e99", "99999999h", "+5s"})
     EXPECT_FALSE(parse_duration(text).has_value()) << text;
 }
 

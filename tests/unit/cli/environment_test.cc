@@ -28,8 +28,11 @@ TEST(Environment, ForeignInjectionIsNeverReplacedSilently) {
   EXPECT_NE(refused.error().message.find("/opt/nsys/libToolsInjection64.so"), std::string::npos);
   EXPECT_NE(refused.error().message.find("--force"), std::string::npos);
   EXPECT_TRUE(check_injection(foreign, "/our/shim.so", true).has_value());
-  EXPECT_TRUE(check_injection(Environment({"CUDA_INJECTION64_PATH=/our/shim.so"}), "/our/shim.so", false).has_value());
-  EXPECT_TRUE(check_injection(Environment({"CUDA_INJECTION64_PATH="}), "/our/shim.so", false).has_value());
+  EXPECT_TRUE(
+      check_injection(Environment({"CUDA_INJECTION64_PATH=/our/shim.so"}), "/our/shim.so", false)
+          .has_value());
+  EXPECT_TRUE(
+      check_injection(Environment({"CUDA_INJECTION64_PATH="}), "/our/shim.so", false).has_value());
   EXPECT_TRUE(check_injection(Environment({}), "/our/shim.so", false).has_value());
 }
 
@@ -56,7 +59,8 @@ TEST(Environment, Profiling) {
 }
 
 TEST(Environment, IdentityOfTheInvoker) {
-  Environment environment({"HOME=/root", "USER=root", "LOGNAME=root", "SUDO_UID=1000", "SUDO_USER=bob", "PATH=/bin"});
+  Environment environment(
+      {"HOME=/root", "USER=root", "LOGNAME=root", "SUDO_UID=1000", "SUDO_USER=bob", "PATH=/bin"});
   Invoker invoker;
   set_identity(environment, invoker);
   EXPECT_EQ(environment.value("HOME"), "/root") << "we are who we are: nothing changes";

@@ -20,9 +20,10 @@ TEST(JsonWriter, NestsAndSeparates) {
   json.key("none");
   json.null();
   json.end_object();
-  EXPECT_EQ(json.take(),
-            "{\n  \"big\": 18446744073709551615,\n  \"yes\": true,\n  \"list\": [\n    1,\n    {}\n  ],\n"
-            "  \"none\": null\n}\n");
+  EXPECT_EQ(
+      json.take(),
+      "{\n  \"big\": 18446744073709551615,\n  \"yes\": true,\n  \"list\": [\n    1,\n    {}\n  ],\n"
+      "  \"none\": null\n}\n");
 }
 
 TEST(JsonWriter, Escapes) {

@@ -21,7 +21,8 @@ TEST(ExplainNoShim, TellsTheCasesApart) {
   EXPECT_NE(none.find("does not use CUDA"), std::string::npos) << none;
   EXPECT_NE(early.find("not initialised CUDA yet"), std::string::npos) << early;
   EXPECT_NE(plain.find("started without the shim"), std::string::npos) << plain;
-  EXPECT_NE(broken.find("broken injection: CUDA_INJECTION64_PATH=/gone?.so"), std::string::npos) << broken;
+  EXPECT_NE(broken.find("broken injection: CUDA_INJECTION64_PATH=/gone?.so"), std::string::npos)
+      << broken;
   EXPECT_NE(foreign.find("another tool's injection"), std::string::npos) << foreign;
   for (const std::string& text : {none, early, plain, broken, foreign}) {
     EXPECT_NE(text.find("process 42"), std::string::npos);
@@ -47,7 +48,8 @@ TEST(ExplainState, OnlyWhatCannotTrace) {
   EXPECT_EQ(explain_state(42, status)->code, Code::kUnavailable) << "it may end: not a refusal";
   status.state = GPUPROF_STATE_INVALID;
   EXPECT_TRUE(explain_state(42, status).has_value());
-  for (const auto state : {GPUPROF_STATE_IDLE, GPUPROF_STATE_ARMING, GPUPROF_STATE_TRACING, GPUPROF_STATE_DISARMING}) {
+  for (const auto state :
+       {GPUPROF_STATE_IDLE, GPUPROF_STATE_ARMING, GPUPROF_STATE_TRACING, GPUPROF_STATE_DISARMING}) {
     status.state = state;
     EXPECT_FALSE(explain_state(42, status).has_value()) << target::state_name(state);
   }
@@ -62,7 +64,8 @@ TEST(ProgressText, RatesOverTheInterval) {
   now.lost = 3;
   EXPECT_EQ(progress_text(2'000'000'000, 500'000'000, before, now),
             "2.0 s  100000 executions/s  GPU 50 % busy  3 lost  (Ctrl-C ends)");
-  EXPECT_EQ(progress_text(0, 0, {}, {}), "0.0 us  0 executions/s  GPU 0 % busy  0 lost  (Ctrl-C ends)");
+  EXPECT_EQ(progress_text(0, 0, {}, {}),
+            "0.0 us  0 executions/s  GPU 0 % busy  0 lost  (Ctrl-C ends)");
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ Result<Options> parse(std::vector<const char*> args) {
 }
 
 TEST(Options, AttachToSeveral) {
-  auto options = parse({"--pid", "12", "--pid", "34", "--pid", "12", "--duration", "2m", "-o", "x.pb.gz"});
+  auto options =
+      parse({"--pid", "12", "--pid", "34", "--pid", "12", "--duration", "2m", "-o", "x.pb.gz"});
   ASSERT_TRUE(options.has_value()) << options.error().message;
   EXPECT_EQ(options->action, Options::Action::kAttach);
   EXPECT_EQ(options->pids, (std::vector<uint32_t>{12, 34}));
@@ -21,8 +22,8 @@ TEST(Options, AttachToSeveral) {
 }
 
 TEST(Options, RunTakesEverythingAfterTheDashes) {
-  auto options = parse({"run", "--stack-rate", "all", "--python", "off", "--user", "bob", "--force", "--shim", "/s.so",
-                        "--", "prog", "--pid", "1", "--", "-o", "y"});
+  auto options = parse({"run", "--stack-rate", "all", "--python", "off", "--user", "bob", "--force",
+                        "--shim", "/s.so", "--", "prog", "--pid", "1", "--", "-o", "y"});
   ASSERT_TRUE(options.has_value()) << options.error().message;
   EXPECT_EQ(options->action, Options::Action::kRun);
   EXPECT_EQ(options->command, (std::vector<std::string>{"prog", "--pid", "1", "--", "-o", "y"}));
@@ -44,7 +45,8 @@ TEST(Options, Defaults) {
 }
 
 TEST(Options, HiddenFallbacks) {
-  auto options = parse({"--pid", "1", "--debug-no-uprobe-multi", "--debug-no-find-vma", "--debug-seed", "5"});
+  auto options =
+      parse({"--pid", "1", "--debug-no-uprobe-multi", "--debug-no-find-vma", "--debug-seed", "5"});
   ASSERT_TRUE(options.has_value()) << options.error().message;
   EXPECT_EQ(options->debug_fallback, "no-uprobe-multi,no-find-vma");
   EXPECT_EQ(options->seed, 5u);
@@ -54,10 +56,12 @@ TEST(Options, HelpAndVersion) {
   auto help = parse({"--help"});
   ASSERT_TRUE(help.has_value());
   EXPECT_EQ(help->action, Options::Action::kPrint);
-  for (const char* name : {"--pid", "--duration", "--output", "--stack-rate", "--summary-json", "run"})
+  for (const char* name :
+       {"--pid", "--duration", "--output", "--stack-rate", "--summary-json", "run"})
     EXPECT_NE(help->text.find(name), std::string::npos) << name;
   for (const char* name : {"--debug", "--all", "--pc-sampling", "--window", "doctor", "cubin"})
-    EXPECT_EQ(help->text.find(name), std::string::npos) << name << " is not built, so it is not shown";
+    EXPECT_EQ(help->text.find(name), std::string::npos)
+        << name << " is not built, so it is not shown";
   auto run_help = parse({"run", "--help"});
   ASSERT_TRUE(run_help.has_value()) << run_help.error().message;
   EXPECT_NE(run_help->text.find("--python"), std::string::npos);
@@ -76,20 +80,24 @@ TEST_P(UsageError, IsOneLine) {
 
 INSTANTIATE_TEST_SUITE_P(
     Each, UsageError,
-    testing::Values(
-        std::vector<const char*>{}, std::vector<const char*>{"--bogus"}, std::vector<const char*>{"--all"},
-        std::vector<const char*>{"--pid", "1", "--pc-sampling", "continuous"}, std::vector<const char*>{"doctor"},
-        std::vector<const char*>{"--pid"}, std::vector<const char*>{"--pid", "x"}, std::vector<const char*>{"--pid", "0"},
-        std::vector<const char*>{"--pid", "-3"}, std::vector<const char*>{"--pid", "99999999999"},
-        std::vector<const char*>{"--pid", "1", "--duration", "soon"},
-        std::vector<const char*>{"--pid", "1", "--stack-rate", "0"},
-        std::vector<const char*>{"--pid", "1", "--stack-rate", "some"},
-        std::vector<const char*>{"--pid", "1", "--user", "bob"}, std::vector<const char*>{"--pid", "1", "extra"},
-        std::vector<const char*>{"--pid", "1", "--", "prog"}, std::vector<const char*>{"run"},
-        std::vector<const char*>{"run", "prog"}, std::vector<const char*>{"run", "--"},
-        std::vector<const char*>{"run", "--bogus", "--", "prog"},
-        std::vector<const char*>{"run", "--python", "maybe", "--", "prog"},
-        std::vector<const char*>{"--pid", "1", "run", "--", "prog"}));
+    testing::Values(std::vector<const char*>{}, std::vector<const char*>{"--bogus"},
+                    std::vector<const char*>{"--all"},
+                    std::vector<const char*>{"--pid", "1", "--pc-sampling", "continuous"},
+                    std::vector<const char*>{"doctor"}, std::vector<const char*>{"--pid"},
+                    std::vector<const char*>{"--pid", "x"}, std::vector<const char*>{"--pid", "0"},
+                    std::vector<const char*>{"--pid", "-3"},
+                    std::vector<const char*>{"--pid", "99999999999"},
+                    std::vector<const char*>{"--pid", "1", "--duration", "soon"},
+                    std::vector<const char*>{"--pid", "1", "--stack-rate", "0"},
+                    std::vector<const char*>{"--pid", "1", "--stack-rate", "some"},
+                    std::vector<const char*>{"--pid", "1", "--user", "bob"},
+                    std::vector<const char*>{"--pid", "1", "extra"},
+                    std::vector<const char*>{"--pid", "1", "--", "prog"},
+                    std::vector<const char*>{"run"}, std::vector<const char*>{"run", "prog"},
+                    std::vector<const char*>{"run", "--"},
+                    std::vector<const char*>{"run", "--bogus", "--", "prog"},
+                    std::vector<const char*>{"run", "--python", "maybe", "--", "prog"},
+                    std::vector<const char*>{"--pid", "1", "run", "--", "prog"}));
 
 }  // namespace
 }  // namespace gpuprof::cli

@@ -29,7 +29,8 @@ class OutputFileTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(directory_); }
   [[nodiscard]] size_t entries() const {
-    return static_cast<size_t>(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()));
+    return static_cast<size_t>(
+        std::distance(fs::directory_iterator(directory_), fs::directory_iterator()));
   }
   static std::string content(const std::string& path) {
     std::ostringstream out;
@@ -89,11 +90,13 @@ TEST_F(OutputFileTest, ASymbolicLinkIsReplacedNotFollowed) {
 }
 
 TEST_F(OutputFileTest, UnwritablePlacesFailAtOnceInOneLine) {
-  for (const std::string& path : {directory_ + "/no/such/out", directory_, std::string("/proc/out.pb.gz"), directory_ + "/"}) {
+  for (const std::string& path : {directory_ + "/no/such/out", directory_,
+                                  std::string("/proc/out.pb.gz"), directory_ + "/"}) {
     auto file = OutputFile::open(path, OutputFile::Existing::kReplace, owner_);
     ASSERT_FALSE(file.has_value()) << path;
     EXPECT_EQ(file.error().code, Code::kIo);
-    EXPECT_NE(file.error().message.find("cannot write " + path), std::string::npos) << file.error().message;
+    EXPECT_NE(file.error().message.find("cannot write " + path), std::string::npos)
+        << file.error().message;
     EXPECT_EQ(file.error().message.find('\n'), std::string::npos);
   }
 }
@@ -114,7 +117,8 @@ TEST_F(OutputFileTest, FullDiskLeavesNoHalfFile) {
   if (::geteuid() != 0) GTEST_SKIP() << "mounting a small tmpfs needs root";
   const pid_t child = ::fork();
   if (child == 0) {  // in a mount namespace of its own
-    if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         ::mount("tmpfs", directory_.c_str(), "tmpfs", 0, "size=64k") != 0)
       ::_exit(10);
     auto file = OutputFile::open(path_, OutputFile::Existing::kReplace, owner_);
@@ -147,7 +151,8 @@ TEST_F(OutputFileTest, BelongsToTheInvoker) {
 TEST(DefaultOutputName, IsOnePlainComponent) {
   ::setenv("TZ", "UTC", 1);
   ::tzset();
-  EXPECT_EQ(default_output_name("python3", 42, 1'700'000'000), "gpu-python3-42-20231114T221320.pb.gz");
+  EXPECT_EQ(default_output_name("python3", 42, 1'700'000'000),
+            "gpu-python3-42-20231114T221320.pb.gz");
   EXPECT_EQ(default_output_name("../a b\n", 1, 0), "gpu-.._a_b_-1-19700101T000000.pb.gz");
   EXPECT_EQ(default_output_name("", 1, 0), "gpu-process-1-19700101T000000.pb.gz");
 }

@@ -56,7 +56,8 @@ TEST(Descendants, FindsChildAndGrandchild) {
     ::close(stop[1]);
     const pid_t grandchild = ::fork();
     char byte = 0;
-    if (grandchild != 0) [[maybe_unused]] ssize_t put = ::write(ready[1], &grandchild, sizeof grandchild);
+    if (grandchild != 0) [[maybe_unused]]
+      ssize_t put = ::write(ready[1], &grandchild, sizeof grandchild);
     [[maybe_unused]] const ssize_t got = ::read(stop[0], &byte, 1);
     if (grandchild != 0) ::waitpid(grandchild, nullptr, 0);
     ::_exit(0);
@@ -64,7 +65,9 @@ TEST(Descendants, FindsChildAndGrandchild) {
   pid_t grandchild = 0;
   ASSERT_EQ(::read(ready[0], &grandchild, sizeof grandchild), ssize_t{sizeof grandchild});
   const auto found = descendants(static_cast<uint32_t>(::getpid()));
-  const auto at = [&](pid_t pid) { return std::find(found.begin(), found.end(), static_cast<uint32_t>(pid)); };
+  const auto at = [&](pid_t pid) {
+    return std::find(found.begin(), found.end(), static_cast<uint32_t>(pid));
+  };
   EXPECT_NE(at(child), found.end());
   EXPECT_NE(at(grandchild), found.end());
   EXPECT_LT(at(child), at(grandchild));
@@ -101,7 +104,8 @@ TEST(Pidfd, TellsOfTheExitAndKnowsReusedNumbers) {
 
 TEST(ParseMapping, ReadsTheFields) {
   const auto mapping = parse_mapping(
-      "7f00a000-7f00c000 r-xp 00001000 fe:10 1234                       /opt/x y/libfoo.so (deleted)");
+      "7f00a000-7f00c000 r-xp 00001000 fe:10 1234                       /opt/x y/libfoo.so "
+      "(deleted)");
   ASSERT_TRUE(mapping.has_value());
   EXPECT_EQ(mapping->start, 0x7f00a000u);
   EXPECT_EQ(mapping->offset, 0x1000u);

@@ -39,7 +39,8 @@ void fill(int fd, const gpuprof_status_page& page, off_t size = kSize) {
   ASSERT_EQ(::pwrite(fd, &page, sizeof page, 0), ssize_t{sizeof page});
 }
 
-UniqueFd make_memfd(const gpuprof_status_page& page, int seals = F_SEAL_SHRINK, off_t size = kSize) {
+UniqueFd make_memfd(const gpuprof_status_page& page, int seals = F_SEAL_SHRINK,
+                    off_t size = kSize) {
   UniqueFd fd(::memfd_create(GPUPROF_MEMFD_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   fill(fd.get(), page, size);
   EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, seals), 0);
@@ -67,7 +68,8 @@ TEST(ShimChannel, FindsTheMemfdByHintAndByName) {
   const UniqueFd fd = make_memfd(good_page());
   EXPECT_TRUE(ShimChannel::open(self(), fd.get()).has_value());
   EXPECT_TRUE(ShimChannel::open(self()).has_value());
-  EXPECT_TRUE(ShimChannel::open(self(), 9999).has_value()) << "a wrong hint must not end the search";
+  EXPECT_TRUE(ShimChannel::open(self(), 9999).has_value())
+      << "a wrong hint must not end the search";
 }
 
 TEST(ShimChannel, NoMemfd) {
@@ -125,7 +127,8 @@ TEST(ShimChannel, RefusesOtherKindsOfFile) {
   expect_refused(null, "not a regular file");
 }
 
-// A file with the right bytes that somebody else may not write; inotify sees every open for writing.
+// A file with the right bytes that somebody else may not write; inotify sees every open for
+// writing.
 class DisguisedFile : public testing::Test {
  protected:
   void SetUp() override {
@@ -139,7 +142,8 @@ class DisguisedFile : public testing::Test {
   }
   void TearDown() override {
     char event[512];
-    EXPECT_LT(::read(notify_.get(), event, sizeof event), 0) << "it was opened for writing or written";
+    EXPECT_LT(::read(notify_.get(), event, sizeof event), 0)
+        << "it was opened for writing or written";
     std::filesystem::remove_all(directory_);
   }
   std::string directory_, path_;
@@ -184,11 +188,13 @@ TEST_F(DisguisedFile, BindMountWithAMemfdsLinkText) {
   if (child == 0) {
     ::close(stop[1]);
     const std::string name = "/memfd:gpu-profiled (deleted)";
-    bool ok = ::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+    bool ok = ::unshare(CLONE_NEWNS) == 0 &&
+              ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
               ::mount("tmpfs", "/mnt", "tmpfs", 0, nullptr) == 0;
     const std::string place = "/mnt" + name;
     ok = ok && ::close(::open(place.c_str(), O_CREAT | O_RDONLY, 0600)) == 0 &&
-         ::mount(path_.c_str(), place.c_str(), nullptr, MS_BIND, nullptr) == 0 && ::chroot("/mnt") == 0;
+         ::mount(path_.c_str(), place.c_str(), nullptr, MS_BIND, nullptr) == 0 &&
+         ::chroot("/mnt") == 0;
     const int fd = ok ? ::open(name.c_str(), O_RDONLY) : -1;
     [[maybe_unused]] ssize_t done = ::write(ready[1], &fd, sizeof fd);
     char byte = 0;
@@ -283,7 +289,8 @@ TEST(ShimChannel, GoesOnAfterAControllerThatDiedWhileWriting) {
   ASSERT_TRUE(channel->acquire("next").has_value());
   ASSERT_TRUE(channel->request({}).has_value());
   EXPECT_EQ(control_of(fd).seq, 44u);
-  EXPECT_EQ(control_of(fd).lease_serial, 8u) << "a serial that the shim has seen would renew nothing";
+  EXPECT_EQ(control_of(fd).lease_serial, 8u)
+      << "a serial that the shim has seen would renew nothing";
 }
 
 TEST(ShimChannel, SecondControllerIsRefusedByName) {

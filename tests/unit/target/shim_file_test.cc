@@ -72,7 +72,7 @@ TEST(ShimFile, ReplacedFileIsNeverTakenForTheMappedOne) {
   auto file = ShimFile::find(kSelf);
   if (file) {  // by map_files: the old file itself
     EXPECT_EQ(file->inode, inode);
-  } else {     // without the capability for map_files
+  } else {  // without the capability for map_files
     EXPECT_NE(file.error().message.find("replaced"), std::string::npos) << file.error().message;
   }
 }

@@ -8,19 +8,22 @@ namespace {
 
 TEST(Printable, KeepsWellFormedText) {
   EXPECT_EQ(printable("no libcupti found: tried /usr/lib"), "no libcupti found: tried /usr/lib");
-  EXPECT_EQ(printable("Größe \xe2\x82\xac \xf0\x9f\x98\x80"), "Größe \xe2\x82\xac \xf0\x9f\x98\x80");
+  EXPECT_EQ(printable("Größe \xe2\x82\xac \xf0\x9f\x98\x80"),
+            "Größe \xe2\x82\xac \xf0\x9f\x98\x80");
 }
 
 TEST(Printable, ReplacesWhatMovesTheCursor) {
   EXPECT_EQ(printable("a\x1b[2Jb\nc\rd\x7f"), "a?[2Jb?c?d?");
-  EXPECT_EQ(printable("a\xc2\x9b" "2J"), "a?2J");  // C1 control sequence introducer
+  EXPECT_EQ(printable("a\xc2\x9b"
+                      "2J"),
+            "a?2J");  // C1 control sequence introducer
 }
 
 TEST(Printable, ReplacesInvalidUtf8) {
   EXPECT_EQ(printable("\xff\xc0\xaf"), "???");
-  EXPECT_EQ(printable("\xed\xa0\x80"), "???");      // surrogate
-  EXPECT_EQ(printable("\xe2\x82"), "??");           // cut short
-  EXPECT_EQ(printable("\xf4\x90\x80\x80"), "????"); // above U+10FFFF
+  EXPECT_EQ(printable("\xed\xa0\x80"), "???");       // surrogate
+  EXPECT_EQ(printable("\xe2\x82"), "??");            // cut short
+  EXPECT_EQ(printable("\xf4\x90\x80\x80"), "????");  // above U+10FFFF
 }
 
 TEST(Printable, StopsAtNulAndAtTheBound) {

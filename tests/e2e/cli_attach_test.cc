@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gpu-profiled --pid: late attach, detach, attach again.
+#include <signal.h>
+#include <unistd.h>
+
+#include "tests/e2e/cli_fixture.h"
+
+namespace gpuprof::e2e {
+namespace {
+
+class CliAttach : public CliTest {
+ protected:
+  Child::Setup with_shim() { return setup(injected()); }
+  static std::vector<std::string> endless(const char* rate = "2000") {
+    return {WORKLOAD_PATH, "--launches", "0", "--seconds", "90", "--rate", rate};
+  }
+};
+
+TEST_F(CliAttach, LateAttachAndAgain) {
+  Child workload(endless(), with_shim());
+  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  for (int round = 0; round < 3; ++round) {
+    const Outcome outcome = gpu_profiled(
+        {"--pid", std::to_string(workload.pid()), "--duration", "1s", "--summary-json", "s.json"});
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const std::string json = read_file(file("s.json"));
+    EXPECT_GT(json_number(json, "total", "received"), 100) << json;
+    // What still runs when the activity is switched off has no end time: counted, never guessed.
+    EXPECT_EQ(json_number(json, "total", "received") + json_number(json, "total", "incomplete"),
+              json_number(json, "total", "produced"))
+        << json;
+    EXPECT_NE(json.find("\"identity_holds\": true"), std::string::npos) << json;
+    EXPECT_EQ(json_number(json, "stacks", "taken"), json_number(json, "stacks", "whole")) << json;
+  }
+  EXPECT_EQ(profiles().size(), 3u) << "a default name never overwrites";
+  workload.send(SIGTERM);
+  EXPECT_EQ(workload.finish().status, 0) << "the target never notices";
+}
+
+TEST_F(CliAttach, InterruptWritesTheProfile) {
+  const Child workload(endless(), with_shim());
+  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz"},
+                 setup());
+    ::usleep(1'500'000);
+    attach.send(signal);
+    const Outcome outcome = attach.finish();
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_NE(outcome.err.find("wrote x.pb.gz"), std::string::npos) << outcome.err;
+  }
+}
+
+TEST_F(CliAttach, ExitOfTheTargetEndsIt) {
+  Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "3", "--rate", "1000"},
+                 with_shim());
+  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  const Outcome outcome = gpu_profiled(
+      {"--pid", std::to_string(workload.pid()), "-o", "x.pb.gz", "--summary-json", "s.json"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(workload.finish().status, 0);
+  const std::string json = read_file(file("s.json"));
+  EXPECT_EQ(json_number(json, "total", "received"), json_number(json, "total", "produced")) << json;
+}
+
+TEST_F(CliAttach, OtherProcessesAreLeftAlone) {
+  const Child watched(endless(), with_shim());
+  const Child other(endless(), with_shim());
+  wait_until_mapped(watched.pid(), "libgpu-profiled-cupti.so");
+  wait_until_mapped(other.pid(), "libgpu-profiled-cupti.so");
+  const Outcome outcome = gpu_profiled({"--pid", std::to_string(watched.pid()), "--duration", "1s",
+                                        "-o", "x.pb.gz", "--summary-json", "s.json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const std::string json = read_file(file("s.json"));
+  EXPECT_NE(json.find("\"pid\": " + std::to_string(watched.pid())), std::string::npos);
+  EXPECT_EQ(json.find("\"pid\": " + std::to_string(other.pid())), std::string::npos) << json;
+}
+
+TEST_F(CliAttach, ChildrenOfALauncherFoundAndAwaited) {
+  const std::string script =
+      std::string(WORKLOAD_PATH) + " --launches 0 --seconds 60 --rate 1000 & sleep 3; " +
+      SHORT_PATH + " 400; " + WORKLOAD_PATH + " --launches 0 --seconds 2 --rate 1000; wait";
+  const Child shell({"/bin/sh", "-c", script}, with_shim());
+  ::sleep(2);
+  const Outcome outcome = gpu_profiled({"--pid", std::to_string(shell.pid()), "--duration", "6s",
+                                        "-o", "x.pb.gz", "--summary-json", "s.json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const std::string json = read_file(file("s.json"));
+  size_t targets = 0;
+  for (size_t at = 0; (at = json.find("\"pid\": ", at)) != std::string::npos; ++at) ++targets;
+  EXPECT_GE(targets, 2u) << json;
+  EXPECT_NE(outcome.err.find("before it was armed"), std::string::npos)
+      << "the gap is told: " << outcome.err;
+}
+
+TEST_F(CliAttach, KilledDaemonLeavesTheTargetDisarmed) {
+  Child workload(endless(), with_shim());
+  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz"},
+               setup());
+  ::sleep(2);
+  attach.send(SIGKILL);
+  attach.finish();
+  EXPECT_TRUE(profiles().empty()) << "no half file";
+  ::sleep(5);  // the lease is 3 s
+  const Outcome outcome = gpu_profiled({"--pid", std::to_string(workload.pid()), "--duration", "1s",
+                                        "-o", "y.pb.gz", "--summary-json", "s.json"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_GE(json_number(read_file(file("s.json")), "stacks", "taken"), 1);
+  workload.send(SIGTERM);
+  EXPECT_EQ(workload.finish().status, 0);
+}
+
+}  // namespace
+}  // namespace gpuprof::e2e

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every error that a user can meet: its status, and one line that says what to do.
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/e2e/cli_fixture.h"
+
+namespace gpuprof::e2e {
+namespace {
+
+class CliErrors : public CliTest {};
+
+TEST_F(CliErrors, Usage) {
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"--bogus"},
+        {"--all"},
+        {"run"},
+        {"run", "--pc-sampling", "continuous", "--", "true"}}) {
+    const Outcome outcome = gpu_profiled(args);
+    EXPECT_EQ(outcome.status, 2) << args[0];
+    expect_one_line(outcome, "--help");
+  }
+}
+
+TEST_F(CliErrors, NoSuchProcess) {
+  const Outcome outcome = gpu_profiled({"--pid", "2147483647"});
+  EXPECT_EQ(outcome.status, 3);
+  expect_one_line(outcome, "no such process: 2147483647");
+}
+
+TEST_F(CliErrors, ProcessWithoutCuda) {
+  const Child sleeper({"/bin/sleep", "100"}, setup());
+  ::usleep(100'000);
+  const Outcome outcome = gpu_profiled({"--pid", std::to_string(sleeper.pid())});
+  EXPECT_EQ(outcome.status, 3);
+  expect_one_line(outcome, "does not use CUDA");
+}
+
+TEST_F(CliErrors, CudaNotYetInitialised) {
+  const Child sleeper({"/bin/sleep", "100"}, setup(injected()));
+  ::usleep(100'000);
+  const Outcome outcome = gpu_profiled({"--pid", std::to_string(sleeper.pid())});
+  EXPECT_EQ(outcome.status, 3);
+  expect_one_line(outcome, "has not initialised CUDA yet");
+}
+
+TEST_F(CliErrors, StartedWithoutTheShim) {
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "60", "--rate", "100"},
+                       setup());
+  wait_until_mapped(workload.pid(), "libcuda.so");
+  const Outcome outcome = gpu_profiled({"--pid", std::to_string(workload.pid())});
+  EXPECT_EQ(outcome.status, 3);
+  expect_one_line(outcome, "was started without the shim");
+}
+
+TEST_F(CliErrors, BrokenInjection) {
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "60", "--rate", "100"},
+                       setup({"CUDA_INJECTION64_PATH=/no/such/shim.so"}));
+  wait_until_mapped(workload.pid(), "libcuda.so");
+  const Outcome outcome = gpu_profiled({"--pid", std::to_string(workload.pid())});
+  EXPECT_EQ(outcome.status, 3);
+  expect_one_line(outcome, "broken injection: CUDA_INJECTION64_PATH=/no/such/shim.so");
+}
+
+TEST_F(CliErrors, ShimDeclined) {
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "60", "--rate", "100"},
+                       setup({injected()[0], "GPU_PROFILED_DISABLE=1"}));
+  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  const Outcome outcome = gpu_profiled({"--pid", std::to_string(workload.pid())});
+  EXPECT_EQ(outcome.status, 3);
+  expect_one_line(outcome, "declined");
+}
+
+TEST_F(CliErrors, AnotherControllerIsNamed) {
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "60", "--rate", "1000"},
+                       setup(injected()));
+  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  const std::string pid = std::to_string(workload.pid());
+  Child first({GPU_PROFILED_PATH, "--pid", pid, "--duration", "60s", "-o", file("first.pb.gz")},
+              setup());
+  ::sleep(2);
+  const Outcome outcome = gpu_profiled({"--pid", pid, "--duration", "1s"});
+  EXPECT_EQ(outcome.status, 3);
+  expect_one_line(outcome, "is already being profiled by gpu-profiled (pid " +
+                               std::to_string(first.pid()) + ")");
+  first.send(SIGTERM);
+  const Outcome kept = first.finish();
+  EXPECT_EQ(kept.status, 0) << kept.err;
+}
+
+TEST_F(CliErrors, MissingCapabilitiesAreNamed) {
+  const Child sleeper({"/bin/sleep", "100"}, setup());
+  const Outcome outcome = gpu_profiled({"--pid", std::to_string(sleeper.pid())}, {}, 65534);
+  EXPECT_EQ(outcome.status, 3);
+  expect_one_line(outcome, "missing CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH");
+}
+
+TEST_F(CliErrors, UnwritableOutputIsToldBeforeAnythingStarts) {
+  const Outcome outcome = gpu_profiled(
+      {"run", "-o", "/no/such/directory/x.pb.gz", "--", "/bin/sh", "-c", "touch " + file("ran")});
+  EXPECT_EQ(outcome.status, 1);
+  expect_one_line(outcome, "cannot write /no/such/directory/x.pb.gz");
+  EXPECT_FALSE(std::filesystem::exists(file("ran")));
+}
+
+TEST_F(CliErrors, FullDisk) {
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "60", "--rate", "1000"},
+                       setup(injected()));
+  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  const Outcome outcome = gpu_profiled(
+      {"--pid", std::to_string(workload.pid()), "--duration", "1s", "-o", "/dev/full"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.err.rfind("gpu-profiled: cannot write /dev/full: no space left", 0), 0u)
+      << outcome.err;
+}
+
+TEST_F(CliErrors, ForeignInjection) {
+  const std::vector<std::string> foreign = {"CUDA_INJECTION64_PATH=/opt/nsys/lib.so"};
+  const Outcome refused =
+      gpu_profiled({"run", "--", "/bin/sh", "-c", "touch " + file("ran")}, foreign);
+  EXPECT_EQ(refused.status, 2);
+  expect_one_line(refused, "--force");
+  EXPECT_FALSE(std::filesystem::exists(file("ran")));
+  const Outcome forced = gpu_profiled(
+      {"run", "--force", "--", "/bin/sh", "-c", "echo $CUDA_INJECTION64_PATH"}, foreign);
+  EXPECT_EQ(forced.status, 0);
+  EXPECT_EQ(forced.out, SHIM_PATH "\n");
+}
+
+TEST_F(CliErrors, CommandThatCannotStart) {
+  const Outcome outcome = gpu_profiled({"run", "--", "/no/such/program"});
+  EXPECT_EQ(outcome.status, 1);
+  expect_one_line(outcome, "cannot run /no/such/program: No such file or directory");
+  EXPECT_TRUE(profiles().empty());
+}
+
+TEST_F(CliErrors, UnknownUser) {
+  const Outcome outcome = gpu_profiled({"run", "--user", "no-such-user-here", "--", "/bin/true"});
+  EXPECT_EQ(outcome.status, 2);
+  expect_one_line(outcome, "no such user");
+}
+
+}  // namespace
+}  // namespace gpuprof::e2e

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs gpu-profiled and programs on the fake driver as child processes.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "daemon/base/unique_fd.h"
+
+namespace gpuprof::e2e {
+
+struct Outcome {
+  int status = -1;  // as a shell gives it
+  std::string out;
+  std::string err;
+};
+
+// One child. Its stdout and stderr go to files that finish() reads.
+class Child {
+ public:
+  struct Setup {
+    std::vector<std::string> environment;  // NAME=VALUE, added to a minimal one
+    std::string directory;                 // working directory
+    uid_t uid = 0;
+    bool terminal = false;  // a session of its own on a pseudo terminal
+  };
+  Child(const std::vector<std::string>& argv, const Setup& setup);
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  Outcome finish();
+  void send(int signal) const;
+  // Types into its terminal.
+  void type(std::string_view keys) const;
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+ private:
+  [[nodiscard]] std::string drain_terminal() const;
+  pid_t pid_ = -1;
+  bool done_ = false;
+  UniqueFd terminal_;
+  std::string out_path_, err_path_;
+};
+
+class CliTest : public testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  Outcome gpu_profiled(std::vector<std::string> args, std::vector<std::string> environment = {},
+                       uid_t uid = 0);
+  [[nodiscard]] Child::Setup setup(std::vector<std::string> environment = {}) const;
+  // A program on the fake driver with the shim, its GPU initialised and launching.
+  [[nodiscard]] std::vector<std::string> injected() const;
+  static void wait_until_mapped(pid_t pid, const char* library);
+  [[nodiscard]] std::vector<std::string> profiles() const;  // *.pb.gz in directory_
+  [[nodiscard]] std::string file(const std::string& name) const { return directory_ + "/" + name; }
+
+  std::string directory_;
+};
+
+std::string read_file(const std::string& path);
+// The first number after "name": at or behind the first "after" of a JSON text; -1 if there is
+// none.
+long long json_number(const std::string& json, const std::string& after, const std::string& name);
+// Exactly one line, by gpu-profiled, that holds `text`.
+void expect_one_line(const Outcome& outcome, const std::string& text);
+
+}  // namespace gpuprof::e2e

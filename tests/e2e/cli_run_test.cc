@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gpu-profiled run: the command is a guest of nobody, and its profile is whole.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/e2e/cli_fixture.h"
+
+namespace gpuprof::e2e {
+namespace {
+
+class CliRun : public CliTest {};
+
+TEST_F(CliRun, ShortProcessIsWhole) {
+  const Outcome outcome =
+      gpu_profiled({"run", "--summary-json", "s.json", "--", SHORT_PATH, "300", "7"});
+  EXPECT_EQ(outcome.status, 7) << "the command's own status";
+  const auto files = profiles();
+  ASSERT_EQ(files.size(), 1u) << outcome.err;
+  EXPECT_EQ(files[0].rfind("gpu-workload_short-", 0), 0u) << files[0];
+  EXPECT_NE(outcome.err.find("wrote " + files[0]), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("go tool pprof -http=: " + files[0]), std::string::npos);
+  const std::string json = read_file(file("s.json"));
+  EXPECT_EQ(json_number(json, "total", "received"), 300) << json;
+  EXPECT_EQ(json_number(json, "total", "produced"), 300) << json;
+  EXPECT_EQ(json_number(json, "gpu_time_ns", "received"), 300 * 1000);
+  EXPECT_NE(json.find("\"identity_holds\": true"), std::string::npos);
+  struct stat info = {};
+  ASSERT_EQ(::stat(file(files[0]).c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+}
+
+TEST_F(CliRun, PprofReadsIt) {
+  const Outcome outcome = gpu_profiled(
+      {"run", "-o", "x.pb.gz", "--", WORKLOAD_PATH, "--threads", "2", "--launches", "5000"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const Outcome top =
+      Child({"/bin/sh", "-c", "go tool pprof -top -cum -sample_index=gpu_executions x.pb.gz"},
+            setup())
+          .finish();
+  EXPECT_EQ(top.status, 0) << top.err;
+  EXPECT_NE(top.out.find("Total samples = 5000"), std::string::npos) << top.out;
+  EXPECT_NE(top.out.find("gamma_launch"), std::string::npos) << top.out;
+}
+
+TEST_F(CliRun, ChildrenAreProfiledToo) {
+  const std::string both = std::string(SHORT_PATH) + " 50 & " + SHORT_PATH + " 70; wait";
+  const Outcome outcome = gpu_profiled(
+      {"run", "--summary-json", "s.json", "-o", "x.pb.gz", "--", "/bin/sh", "-c", both});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const std::string json = read_file(file("s.json"));
+  EXPECT_EQ(json_number(json, "total", "received"), 120) << json;
+}
+
+TEST_F(CliRun, StatusOfTheCommand) {
+  EXPECT_EQ(gpu_profiled({"run", "--", "/bin/sh", "-c", "exit 42"}).status, 42);
+  EXPECT_EQ(gpu_profiled({"run", "--", "/bin/sh", "-c", "kill -SEGV $$"}).status, 128 + SIGSEGV);
+  EXPECT_EQ(gpu_profiled({"run", "--", SHORT_PATH, "20", "3", "_exit"}).status, 3);
+  EXPECT_EQ(gpu_profiled({"run", "--", SHORT_PATH, "20", "3", "kill"}).status, 128 + SIGKILL);
+}
+
+TEST_F(CliRun, NoGpuWorkIsSaidAndNoFileIsWritten) {
+  const Outcome outcome = gpu_profiled({"run", "--", "/bin/true"});
+  EXPECT_EQ(outcome.status, 0);
+  expect_one_line(outcome, "nothing could be profiled");
+  EXPECT_TRUE(profiles().empty());
+}
+
+TEST_F(CliRun, TroubleNeverStopsTheCommand) {
+  const Outcome no_shim =
+      gpu_profiled({"run", "--shim", "/no/such/shim.so", "--", "/bin/sh", "-c", "exit 5"});
+  EXPECT_EQ(no_shim.status, 5);
+  expect_one_line(no_shim, "the command runs unprofiled");
+  const Outcome unprivileged = gpu_profiled(
+      {"run", "--", "/bin/sh", "-c", "echo \"<$CUDA_INJECTION64_PATH>\"; exit 6"}, {}, 65534);
+  EXPECT_EQ(unprivileged.status, 6);
+  EXPECT_EQ(unprivileged.out, "<>\n") << "nothing is injected where nobody listens";
+  expect_one_line(unprivileged, "CAP_BPF");
+}
+
+TEST_F(CliRun, EnvironmentOfTheCommand) {
+  const std::string show = "echo $GPU_PROFILED_ARM:$PYTHONPERFSUPPORT:$GPU_PROFILED_SHIM";
+  EXPECT_EQ(gpu_profiled({"run", "--", "/bin/sh", "-c", show}).out, "trace:1:\n");
+  EXPECT_EQ(gpu_profiled({"run", "--python", "off", "--", "/bin/sh", "-c", show}).out, "trace::\n");
+}
+
+TEST_F(CliRun, UnderSudoTheCommandAndTheFilesBelongToTheCaller) {
+  const std::vector<std::string> sudo = {"SUDO_UID=65534", "SUDO_GID=65534", "SUDO_USER=nobody"};
+  const std::string script =
+      "id -u; id -g; echo $USER; grep CapEff /proc/self/status; " + std::string(SHORT_PATH) + " 10";
+  const Outcome outcome =
+      gpu_profiled({"run", "-o", "x.pb.gz", "--", "/bin/sh", "-c", script}, sudo);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "65534\n65534\nnobody\nCapEff:\t0000000000000000\n");
+  struct stat info = {};
+  ASSERT_EQ(::stat(file("x.pb.gz").c_str(), &info), 0) << outcome.err;
+  EXPECT_EQ(info.st_uid, 65534u);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+  EXPECT_EQ(gpu_profiled({"run", "--user", "root", "--", "/bin/sh", "-c", "id -u"}, sudo).out,
+            "0\n");
+}
+
+TEST_F(CliRun, TermReachesTheCommand) {
+  Child run({GPU_PROFILED_PATH, "run", "--shim", SHIM_PATH, "-o", file("x.pb.gz"), "--", "/bin/sh",
+             "-c", "trap 'exit 9' TERM; touch ready; while :; do sleep 0.05; done"},
+            setup());
+  while (!std::filesystem::exists(file("ready"))) ::usleep(10'000);
+  run.send(SIGTERM);
+  EXPECT_EQ(run.finish().status, 9);
+}
+
+TEST_F(CliRun, ControlCEndsTheCommandAndTheProfileIsWritten) {
+  Child::Setup on_terminal = setup();
+  on_terminal.terminal = true;
+  // The workload ends cleanly on SIGINT, and would end uncleanly on a second one.
+  Child run({GPU_PROFILED_PATH, "run", "--shim", SHIM_PATH, "-o", "x.pb.gz", "--", WORKLOAD_PATH,
+             "--launches", "0", "--seconds", "60", "--rate", "2000"},
+            on_terminal);
+  ::sleep(2);
+  run.type("\x03");
+  const Outcome outcome = run.finish();
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("executions/s"), std::string::npos)
+      << "a terminal shows progress: " << outcome.err;
+  EXPECT_NE(outcome.err.find("wrote x.pb.gz"), std::string::npos) << outcome.err;
+}
+
+TEST_F(CliRun, DurationEndsTheProfileNotTheCommand) {
+  const Outcome outcome =
+      gpu_profiled({"run", "--duration", "1s", "-o", "x.pb.gz", "--", "/bin/sh", "-c",
+                    std::string(WORKLOAD_PATH) +
+                        " --launches 0 --seconds 3 --rate 1000; test -s x.pb.gz && exit 11"});
+  EXPECT_EQ(outcome.status, 11) << outcome.err;
+}
+
+TEST_F(CliRun, ThirtyShortProcesses) {
+  for (int i = 0; i < 30; ++i) {
+    const Outcome outcome = gpu_profiled({"run", "--summary-json", "s.json", "-o", "x.pb.gz", "--",
+                                          SHORT_PATH, "20", std::to_string(i)});
+    ASSERT_EQ(outcome.status, i) << outcome.err;
+    ASSERT_EQ(json_number(read_file(file("s.json")), "total", "received"), 20)
+        << "run " << i << outcome.err;
+  }
+}
+
+}  // namespace
+}  // namespace gpuprof::e2e
