@@ -106,7 +106,7 @@ bool bind_library() noexcept {
 
 /// Registers the hash callback and settles whether the subscriber is held from now on: where modules
 /// are wanted and the callback is missing, MODULE_LOADED is the only source of them.
-bool register_modules() noexcept {
+void register_modules() noexcept {
   const Quirks quirks = quirks_of(facts.version);
   const shim::Knobs& knobs = shim::knobs();
   bool eager = quirks.eager || knobs.subscribe == shim::SubscribeMode::kEager;
@@ -118,8 +118,8 @@ bool register_modules() noexcept {
       eager = true;
     }
   }
+  shim::set_subscribe_mode(eager ? shim::SubscribeMode::kEager : shim::SubscribeMode::kOnDemand);
   arming().configure(facts.version, quirks, eager, knobs.modules);
-  return true;
 }
 
 /// What asks for the subscriber now: eager mode, the environment, an attached `autoarm`. False if it

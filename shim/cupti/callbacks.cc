@@ -20,7 +20,7 @@ namespace {
 
 /// Plain data without a destructor: the shim needs no static TLS and threads may end at any time.
 struct ThreadState {
-  uint32_t last_driver_correlation;
+  uint32_t last_correlation;  // of the launch that was counted last, while two domains are on
   bool node_created;  // a graph node since the last API entry: the launch is being captured
 };
 __thread ThreadState thread_state;
@@ -79,10 +79,10 @@ void on_capture_call(Call call, const CUpti_CallbackData& data) noexcept {
 bool first_callback_of(Domain domain, uint32_t correlation) noexcept {
   LaunchRule& rule = arming().rule();
   if (domain == Domain::kRuntime) {
-    return rule.observe_runtime(correlation, thread_state.last_driver_correlation);
+    return rule.observe_runtime(correlation, &thread_state.last_correlation);
   }
   if (rule.verdict() != LaunchRule::Verdict::kDriverOnly) {
-    LaunchRule::observe_driver(correlation, &thread_state.last_driver_correlation);
+    LaunchRule::observe_driver(correlation, &thread_state.last_correlation);
   }
   return true;
 }

@@ -28,15 +28,16 @@ class LaunchRule {
     return verdict_.load(std::memory_order_relaxed);
   }
 
-  /// A driver call is at its EXIT; `last` is the calling thread's memory of it.
+  /// A driver call is at its EXIT; `last` is the calling thread's memory of what it counted last.
   static void observe_driver(uint32_t correlation, uint32_t* last) noexcept { *last = correlation; }
 
   /// A runtime call is at its EXIT, having succeeded. True if this callback is the launch's first, so
-  /// that it must be counted; false if its driver callback was.
-  bool observe_runtime(uint32_t correlation, uint32_t last) noexcept {
+  /// that it must be counted; false if its driver callback was, or a runtime call nested in this one.
+  bool observe_runtime(uint32_t correlation, uint32_t* last) noexcept {
     // Until the service thread has switched the runtime ids off; `last` is not kept any more.
     if (verdict() == Verdict::kDriverOnly) return false;
-    const bool nested = last == correlation;
+    const bool nested = *last == correlation;
+    *last = correlation;
     if (verdict() == Verdict::kBothDomains) return !nested;
     if (!nested) {
       verdict_.store(Verdict::kBothDomains, std::memory_order_relaxed);

@@ -155,7 +155,7 @@ TEST(CuptiFaults, HungFlushDelaysExitByTwoSecondsAtMost) {
   });
   EXPECT_EQ(outcome.status, 42) << outcome.error;
   EXPECT_GT(outcome.seconds, 1.5) << "the flush did not hang";
-  EXPECT_LT(outcome.seconds, 3.3);
+  EXPECT_LT(outcome.seconds, 3.3 + kSanitizerExitSeconds);
 }
 
 TEST(CuptiFaults, CancelledThreadEndsOutsideOurCallback) {
@@ -230,7 +230,7 @@ TEST(CuptiFaults, ExitFlushesWhatIsLeft) {
     fake_cuda_drain();
   });
   EXPECT_CLEAN(outcome);
-  EXPECT_LT(outcome.seconds, 1.5);
+  EXPECT_LT(outcome.seconds, 1.5 + kSanitizerExitSeconds);
 }
 
 // --- older CUPTI ----------------------------------------------------------------------------------
@@ -306,6 +306,7 @@ TEST(CuptiVersions, RuntimeIdsGoOffOnceTheRuleHolds) {
   }));
 }
 
+#ifndef GPUPROF_SANITIZED  // too slow there to outrun the fake's worker
 /// CUPTI completes nothing for a while: the pool runs empty, and every record is still accounted for.
 void exhaust_the_pool() {
   start_driver();
@@ -334,6 +335,7 @@ TEST(CuptiVersions, EmptyPoolFrom129OnAnswersNull) {
   EXPECT_CLEAN(run_target(armed({{"FAKE_CUDA_LATE_MS", "4000"}, {"FAKE_CUDA_INSTANT", "1"}}),
                           exhaust_the_pool));
 }
+#endif
 
 }  // namespace
 }  // namespace gpuprof::testing

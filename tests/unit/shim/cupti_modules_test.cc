@@ -154,7 +154,11 @@ TEST(CuptiModules, BothSourcesMakeOneEntry) {
 
 TEST(CuptiModules, EveryOptionalFunctionMayBeMissing) {
   const std::string directory = cupti_without(
-      {"cuptiGetResultString", "cuptiActivitySetAttribute", "cuptiRegisterComputeCrcCallback"});
+      {
+#ifndef GPUPROF_SANITIZED  // there the fake's own use of it goes through the symbol
+          "cuptiGetResultString",
+#endif
+          "cuptiActivitySetAttribute", "cuptiRegisterComputeCrcCallback"});
   Environment environment = kArmed;
   environment["GPU_PROFILED_CUPTI_PATH"] = directory;
   EXPECT_CLEAN(run_target(environment, [] {
@@ -257,7 +261,7 @@ TEST(CuptiEnd, ExitStatusAndTimeAreTheApplications) {
       exit(status);
     });
     EXPECT_EQ(outcome.status, status) << outcome.error;
-    EXPECT_LT(outcome.seconds, 1.0);
+    EXPECT_LT(outcome.seconds, 1.0 + kSanitizerExitSeconds);
   }
 }
 

@@ -151,23 +151,24 @@ TEST(LaunchRule, HoldsAfterEnoughNestedLaunches) {
   for (uint32_t id = 1; id <= LaunchRule::kAgreed; ++id) {
     EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kChecking);
     LaunchRule::observe_driver(id, &last);
-    EXPECT_FALSE(rule.observe_runtime(id, last));
+    EXPECT_FALSE(rule.observe_runtime(id, &last));
   }
   EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kDriverOnly);
   // The runtime ids go off a little later; a launch in between counts once, by its driver callback.
-  EXPECT_FALSE(rule.observe_runtime(1000, last));
+  EXPECT_FALSE(rule.observe_runtime(1000, &last));
 }
 
 TEST(LaunchRule, OneLaunchWithoutItsDriverCallbackKeepsBoth) {
   LaunchRule rule;
   uint32_t last = 0;
   LaunchRule::observe_driver(1, &last);
-  EXPECT_FALSE(rule.observe_runtime(1, last));
-  EXPECT_TRUE(rule.observe_runtime(2, last));
+  EXPECT_FALSE(rule.observe_runtime(1, &last));
+  EXPECT_TRUE(rule.observe_runtime(2, &last));
   EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kBothDomains);
   LaunchRule::observe_driver(3, &last);
-  EXPECT_FALSE(rule.observe_runtime(3, last));
-  EXPECT_TRUE(rule.observe_runtime(4, last));
+  EXPECT_FALSE(rule.observe_runtime(3, &last));
+  EXPECT_TRUE(rule.observe_runtime(4, &last));
+  EXPECT_FALSE(rule.observe_runtime(4, &last)) << "an outer runtime call of the same launch";
 }
 
 // --- buffers --------------------------------------------------------------------------------------

@@ -27,6 +27,13 @@ struct Outcome {
 Outcome run_target(const Environment& environment, const std::function<void()>& body,
                    double timeout_s = 60);
 
+/// What a sanitizer adds to the end of a process: TSan sleeps for a second.
+#ifdef GPUPROF_SANITIZED
+inline constexpr double kSanitizerExitSeconds = 3;
+#else
+inline constexpr double kSanitizerExitSeconds = 0;
+#endif
+
 /// Expects status 0 of a target, showing its stderr otherwise.
 #define EXPECT_CLEAN(outcome)                                            \
   do {                                                                   \
