@@ -20,11 +20,13 @@ class NullSink : public KeepingSink {
  public:
   void on_launch(const EventSource&, const gpuprof_launch_v1&, const StackSample* s) override {
     stacks += s != nullptr;
+    if (s) stack_bytes += s->bytes.size();
   }
   void on_execs(const EventSource&, std::span<const gpuprof_exec_v1> r) override {
     received += r.size();
   }
   int64_t stacks = 0;
+  uint64_t stack_bytes = 0;
   uint64_t received = 0;
 };
 
@@ -73,6 +75,8 @@ void launch_hit(benchmark::State& state) {
   Attached at;
   launch_at_depth(state, at, state.range(0));
   (void)at.session->poll(std::chrono::milliseconds(0));
+  state.counters["bytes"] = static_cast<double>(at.sink.stack_bytes) / state.iterations();
+  state.counters["faulted_in"] = at.session->counters().bpf[GPUPROF_BPF_FAULTED_IN];
   if (at.sink.stacks != state.iterations()) state.SkipWithError("stacks lost");
   state.SetLabel(at.session->describe());
 }
