@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arming's subscriber and its callback ids, which only the service thread and init switch. Ids are
+// enabled one by one: an id that this CUPTI refuses is left out, and nothing else changes.
+#include "shim/core/log.h"
+#include "shim/cupti/arming.h"
+
+namespace gpuprof::cupti {
+
+bool Arming::subscribe(const Guard& guard, uint64_t now_ns) noexcept {
+  if (subscribed_) return true;
+  const CUptiResult result = guard.subscribe(&subscriber_, on_callback, nullptr);
+  if (result != CUPTI_SUCCESS) {
+    fail(guard, now_ns, "cuptiSubscribe", result);
+    return false;
+  }
+  subscribed_ = true;
+  captures_.reset();
+  const auto resource = [&](ResourceId id) {
+    const CUptiResult answer =
+        guard.enable_callback(true, subscriber_, static_cast<uint32_t>(Domain::kResource),
+                              static_cast<uint32_t>(id));
+    if (answer != CUPTI_SUCCESS) {
+      shim::log_line("resource callback %u refused: %d", static_cast<unsigned>(id), answer);
+    }
+  };
+  resource(ResourceId::kContextCreated);
+  resource(ResourceId::kContextDestroyStarting);
+  if (modules_) {
+    resource(ResourceId::kModuleLoaded);
+    resource(ResourceId::kModuleUnloadStarting);
+  }
+  resource(ResourceId::kGraphNodeCreated);
+  if (quirks_.state_domain) {
+    (void)guard.enable_callback(true, subscriber_, static_cast<uint32_t>(Domain::kState),
+                                kStateFatalError);
+  }
+  return true;
+}
+
+bool Arming::enable_launch_ids(const Guard& guard) noexcept {
+  const LaunchRule::Verdict verdict = rule_.verdict();
+  const bool runtime_launches = verdict != LaunchRule::Verdict::kDriverOnly;
+  const bool runtime_copies = verdict == LaunchRule::Verdict::kBothDomains;
+  uint32_t launches = 0;
+  size_t count = 0;
+  const CallbackId* ids = callback_ids(&count);
+  for (size_t i = 0; i < count; ++i) {
+    const CallbackId& id = ids[i];
+    const bool wanted = id.domain == Domain::kDriver ||
+                        (is_copy(id.call) ? runtime_copies : runtime_launches);
+    if (!wanted) continue;
+    // An id that this CUPTI does not know is refused: others carry the same launches there.
+    const CUptiResult result =
+        guard.enable_callback(true, subscriber_, static_cast<uint32_t>(id.domain), id.id);
+    if (result == CUPTI_SUCCESS && is_launch(id.call)) ++launches;
+  }
+  driver_ids_on_ = true;
+  runtime_launch_ids_on_ = runtime_launches;
+  runtime_copy_ids_on_ = runtime_copies;
+  return launches > 0;
+}
+
+void Arming::disable_launch_ids(const Guard& guard) noexcept {
+  size_t count = 0;
+  const CallbackId* ids = callback_ids(&count);
+  for (size_t i = 0; i < count; ++i) {
+    const CallbackId& id = ids[i];
+    const bool on = id.domain == Domain::kDriver
+                        ? driver_ids_on_
+                        : (is_copy(id.call) ? runtime_copy_ids_on_ : runtime_launch_ids_on_);
+    if (!on) continue;
+    (void)guard.enable_callback(false, subscriber_, static_cast<uint32_t>(id.domain), id.id);
+  }
+  driver_ids_on_ = runtime_launch_ids_on_ = runtime_copy_ids_on_ = false;
+}
+
+/// Switches the runtime ids to what the rule's verdict needs.
+void Arming::follow_rule(const Guard& guard) noexcept {
+  const LaunchRule::Verdict verdict = rule_.verdict();
+  const bool drop_launches =
+      verdict == LaunchRule::Verdict::kDriverOnly && runtime_launch_ids_on_;
+  const bool add_copies = verdict == LaunchRule::Verdict::kBothDomains && !runtime_copy_ids_on_;
+  if (!drop_launches && !add_copies) return;
+  size_t count = 0;
+  const CallbackId* ids = callback_ids(&count);
+  for (size_t i = 0; i < count; ++i) {
+    if (ids[i].domain != Domain::kRuntime || is_copy(ids[i].call) != add_copies) continue;
+    (void)guard.enable_callback(add_copies, subscriber_, static_cast<uint32_t>(Domain::kRuntime),
+                                ids[i].id);
+  }
+  if (drop_launches) runtime_launch_ids_on_ = false;
+  if (add_copies) runtime_copy_ids_on_ = true;
+  shim::log_line(add_copies ? "driver launch callbacks are missing: both domains are used"
+                            : "driver launch callbacks suffice");
+}
+
+}  // namespace gpuprof::cupti
