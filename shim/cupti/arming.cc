@@ -261,8 +261,16 @@ void Arming::flush(uint64_t now_ns) noexcept {
 void Arming::drain(bool wanted, uint64_t now_ns) noexcept {
   const Guard guard = Guard::lock();
   if (phase() != Phase::kDraining) return;
+  // The callback that began the drain may have read the clock after this round did.
+  const uint64_t waited_ns = now_ns > drain_since_ns_ ? now_ns - drain_since_ns_ : 0;
+  if (armed_ && waited_ns < kDrainGraceNs) return;
+  if (armed_ && !drain_flushed_) {
+    drain_flushed_ = true;
+    last_flush_ns_ = now_ns;
+    (void)guard.flush_all(false);
+  }
   if (buffers_.outstanding() == 0) {
-    said_outstanding_ = false;
+    said_outstanding_ = drain_flushed_ = false;
     if (enable_failed_) {
       enable_failed_ = false;
       fail(guard, now_ns, "cuptiActivityEnable", enable_result_);
@@ -276,7 +284,7 @@ void Arming::drain(bool wanted, uint64_t now_ns) noexcept {
     last_flush_ns_ = now_ns;
     (void)guard.flush_all(false);
   }
-  if (now_ns - drain_since_ns_ < kDrainTimeoutNs) return;
+  if (waited_ns < kDrainTimeoutNs) return;
   // Unsubscribing now could let CUPTI complete a buffer into a client that is gone.
   if (!said_outstanding_) {
     said_outstanding_ = true;
@@ -286,7 +294,7 @@ void Arming::drain(bool wanted, uint64_t now_ns) noexcept {
     shim::set_state(GPUPROF_STATE_DISARMING, GPUPROF_REASON_BUFFERS_OUTSTANDING, text);
   }
   if (!wanted) return;
-  said_outstanding_ = false;
+  said_outstanding_ = drain_flushed_ = false;
   shim::set_state(GPUPROF_STATE_ARMING, GPUPROF_REASON_WAITING_FOR_LAUNCH, nullptr);
   set_phase(Phase::kArming);
 }

@@ -42,6 +42,9 @@ enum class Phase : uint32_t {
 class Arming {
  public:
   static constexpr uint64_t kFlushPeriodNs = 100'000'000;
+  /// A launch on another thread that had begun before ActivityDisable may still put its record into a
+  /// fresh buffer after the FlushAll(1): so long is waited, and flushed once more.
+  static constexpr uint64_t kDrainGraceNs = 20'000'000;
   static constexpr uint64_t kDrainTimeoutNs = 2'000'000'000;
   static constexpr uint64_t kFirstBackOffNs = 1'000'000'000;
   static constexpr uint64_t kLongestBackOffNs = 30'000'000'000;
@@ -141,6 +144,7 @@ class Arming {
   uint64_t back_off_ns_ = 0;
   char failure_[256] = {};
   bool said_outstanding_ = false;
+  bool drain_flushed_ = false;
 
   BufferPool buffers_;
   CaptureTracker captures_;
