@@ -24,9 +24,11 @@ Result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
                                                      : 0;
   const double seconds = value * scale;
   if (error != std::errc() || !std::isfinite(seconds) || seconds < 1e-3 ||
-      seconds > kTenYearsInSeconds)
-    return fail(Code::kInvalidArgument,
-                "'" + std::string(text) + "' is no duration: write 30s, 2m, 1h or 500ms");
+      seconds > kTenYearsInSeconds) {
+    std::string message(1, '\'');  // not operator+: gcc 12 warns of it (PR 105651)
+    message.append(text).append("' is no duration: write 30s, 2m, 1h or 500ms");
+    return fail(Code::kInvalidArgument, std::move(message));
+  }
   return std::chrono::nanoseconds(std::llround(seconds * 1e9));
 }
 

@@ -95,7 +95,7 @@ Result<Invoker> from_sudo(uid_t uid) {
   } else {
     out.uid = uid;
     out.name = std::to_string(uid);
-    out.home = "/";
+    out.home.assign(1, '/');
     out.gid = uid;
     out.switches = true;
   }

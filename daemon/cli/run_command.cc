@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // gpu-profiled run: start a command with the shim and profile it and its children.
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-#include <climits>
-#include <cstdlib>
 
 #include "daemon/cli/command.h"
 #include "daemon/cli/command_line.h"
@@ -160,6 +155,7 @@ int Run::go() {
     return kExitFailure;
   }
   command_.emplace(std::move(*command));
+  raise_descriptor_limit();
   std::optional<ResultFiles> files;
   if (session_) {
     auto opened = ResultFiles::open(options_, *invoker, base_name(options_.command.front()),

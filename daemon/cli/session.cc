@@ -2,6 +2,7 @@
 #include "daemon/cli/session.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include <algorithm>
@@ -43,6 +44,13 @@ uint64_t monotonic_ns() {
   timespec now = {};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+void raise_descriptor_limit() {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 Session::Session(const Options& options, Console& console)

@@ -136,6 +136,29 @@ TEST_F(CliRun, DurationEndsTheProfileNotTheCommand) {
   EXPECT_EQ(outcome.status, 11) << outcome.err;
 }
 
+TEST_F(CliRun, EveryFallbackIsWhole) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> modes = {
+      {{"--debug-no-uprobe-multi"}, "perf uprobes"},
+      {{"--debug-no-sleepable"}, "not sleepable"},
+      {{"--debug-no-nop5"}, "1-byte nop"},
+      {{"--debug-no-find-vma"}, "no bpf_find_vma"},
+      {{"--debug-no-uprobe-multi", "--debug-no-sleepable", "--debug-no-nop5",
+        "--debug-no-find-vma"},
+       "perf uprobes, not sleepable, 1-byte nop, no bpf_find_vma"}};
+  for (const auto& [flags, attach] : modes) {
+    std::vector<std::string> args = {"run", "--summary-json", "s.json", "-o", "x.pb.gz"};
+    args.insert(args.end(), flags.begin(), flags.end());
+    for (const char* arg : {"--", WORKLOAD_PATH, "--threads", "4", "--launches", "20000"})
+      args.emplace_back(arg);
+    const Outcome outcome = gpu_profiled(args);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const std::string json = read_file(file("s.json"));
+    EXPECT_NE(json.find(attach), std::string::npos) << json;
+    EXPECT_EQ(json_number(json, "total", "received"), 20000) << attach;
+    EXPECT_EQ(json_number(json, "stacks", "taken"), json_number(json, "stacks", "whole")) << attach;
+  }
+}
+
 TEST_F(CliRun, ThirtyShortProcesses) {
   for (int i = 0; i < 30; ++i) {
     const Outcome outcome = gpu_profiled({"run", "--summary-json", "s.json", "-o", "x.pb.gz", "--",
