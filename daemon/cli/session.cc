@@ -114,11 +114,11 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   }
   target.pidfd = std::move(*pidfd);
   auto channel = target::ShimChannel::open(process, memfd_hint);
-  if (!channel && has_exited(target.pidfd)) {
-    target.exited = true;
-    return refuse(
-        {Code::kNotFound, 0, "process " + std::to_string(process.pid) + " exited at once"});
-  }
+  // process_v1 named a memfd that is gone: the process is on its way out, though no zombie yet.
+  const bool leaving = !channel && (has_exited(target.pidfd) ||
+                                    (memfd_hint && channel.error().code == Code::kNoTarget));
+  if (leaving)
+    return fail(Code::kNotFound, "process " + std::to_string(process.pid) + " exited at once");
   if (!channel && channel.error().code == Code::kNoTarget)
     return refuse({Code::kNoTarget, 0,
                    "process " + std::to_string(process.pid) +
@@ -173,7 +173,7 @@ void Session::adopt_newcomers() {
     const Newcomer next = newcomers_.front();
     newcomers_.pop_front();
     const auto known = controlled_.find(next.process);
-    if (known != controlled_.end() && known->second.channel) continue;
+    if (known != controlled_.end() && (known->second.channel || next.memfd < 0)) continue;
     auto ok =
         adopt(next.process, next.memfd >= 0 ? std::optional(next.memfd) : std::nullopt, false);
     const bool gone = !ok && ok.error().code == Code::kNotFound;  // a short process: nothing to say
