@@ -129,6 +129,10 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   if (!status) return refuse(status.error());
   target.status = *status;
   target.armed_late = !was_running && status->state == GPUPROF_STATE_IDLE;
+  if (!was_running && status->state == GPUPROF_STATE_INERT) {  // exiting: nothing left to control
+    target.channel = std::move(*channel);
+    return {};
+  }
   if (auto trouble = explain_state(process.pid, *status);
       trouble && trouble->code == Code::kNoTarget)
     return refuse(*trouble);
@@ -198,7 +202,7 @@ void Session::note_exit(Controlled& target) {
 }
 
 void Session::look_after(Controlled& target, uint64_t now_ns) {
-  if (!target.channel || target.exited) return;
+  if (!target.channel || !target.channel->acquired() || target.exited) return;
   const bool due = now_ns >= target.next_care_ns;
   if (!due && target.armed_ns != 0) return;
   if (due) {
@@ -271,7 +275,7 @@ join::JoinResult Session::finish(milliseconds patience, const std::function<bool
   ended_ns_ = monotonic_ns();
   finishing_ = true;
   for (auto& [id, target] : controlled_) {
-    if (!target.channel || target.exited) continue;
+    if (!target.channel || !target.channel->acquired() || target.exited) continue;
     if (auto ok = target.channel->release(); !ok && target.trouble.empty())
       target.trouble = ok.error().message;
   }
