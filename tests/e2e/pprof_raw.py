@@ -42,6 +42,7 @@ class Frame:
     file: str
     line: int
     mapping: int
+    system_name: str = ""
 
 
 @dataclasses.dataclass
@@ -73,7 +74,7 @@ class Profile:
 
 
 _LOCATION = re.compile(r"^\s*(\d+): 0x([0-9a-f]+) (?:M=(\d+) )?(.*)$")
-_FRAME = re.compile(r"^(.*?) (\S*):(\d+):(\d+) s=(\d+)$")
+_FRAME = re.compile(r"^(.*?) (\S*):(\d+):(\d+) s=(\d+)(?:\((.*)\))?$")
 _MAPPING = re.compile(r"^(\d+): 0x([0-9a-f]+)/0x([0-9a-f]+)/0x([0-9a-f]+) (.*)$")
 
 
@@ -82,8 +83,8 @@ def _frame(text, mapping):
     found = _FRAME.match(text)
     if not found:
         return Frame(text.strip(), "", 0, mapping)
-    name = re.sub(r"\(([^()]|\([^()]*\))*\)$", lambda m: m.group(0), found.group(1))
-    return Frame(name, found.group(2), int(found.group(3)), mapping)
+    system_name = found.group(6) or found.group(1)
+    return Frame(found.group(1), found.group(2), int(found.group(3)), mapping, system_name)
 
 
 def load(path):

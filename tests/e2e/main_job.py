@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main job against known ground truth: the shipped gpu-profiled, the real shim, real eBPF and a
+fake GPU whose driver writes down what it ran (tests/fake_cuda). Profiles are read by `go tool pprof`.
+
+Run by ctest: main_job.py CASE --build DIR. Needs root; without it the case is skipped (exit 77) and
+says so, which scripts/check counts as a failure in CI.
+"""
+
+import argparse
+import collections
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import pprof_raw
+
+SKIPPED = 77
+MODES = ["", "no_uprobe_multi", "no_sleepable", "no_nop5", "no_find_vma"]
+
+
+class Bench:
+    """The build tree's products, with the workload copied into a folder that can be taken away."""
+
+    def __init__(self, build, mode=""):
+        self.build = pathlib.Path(build)
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="gpuprof-e2e-"))
+        self.programs = self.dir / "programs"
+        self.programs.mkdir()
+        self.daemon = self.build / "daemon/gpu-profiled"
+        self.shim = self.build / "shim/libgpu-profiled-cupti.so"
+        self.mode = mode
+        self.processes = []
+        for path in (self.build / "tests/e2e/workload").iterdir():
+            if path.is_file() and (path.suffix == ".so" or os.access(path, os.X_OK)):
+                shutil.copy2(path, self.programs)
+
+    def close(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def take_programs_away(self):
+        shutil.rmtree(self.programs)
+
+    def env(self, **settings):
+        env = dict(os.environ)
+        for name in [n for n in env if n.startswith(("GPU_PROFILED", "FAKE_CUDA", "CUDA_", "SUDO_"))]:
+            del env[name]
+        fake = self.build / "tests/fake_cuda"
+        env["LD_LIBRARY_PATH"] = f"{self.programs}:{fake}/lib:{fake}/cupti13"
+        env["GPU_PROFILED_CUPTI_PATH"] = f"{fake}/cupti13/libcupti.so.13"
+        if self.mode:
+            env["GPU_PROFILED_DEBUG_FALLBACK"] = self.mode
+        env.update({k: str(v) for k, v in settings.items()})
+        return env
+
+    def truth_file(self, name="truth"):
+        return self.dir / f"{name}.json"
+
+    def spawn(self, command, env, **kwargs):
+        process = subprocess.Popen(command, env=env, cwd=self.dir, **kwargs)
+        self.processes.append(process)
+        return process
+
+    def workload(self, *args, name="workload"):
+        return [str(self.programs / name), *[str(a) for a in args]]
+
+    def run(self, command, *options, timeout=180, **settings):
+        """gpu-profiled run OPTIONS -- COMMAND. Returns (profile path, summary, truth, stderr)."""
+        profile, summary = self.dir / "run.pb.gz", self.dir / "run.json"
+        settings.setdefault("FAKE_CUDA_TRUTH", self.truth_file())
+        settings.setdefault("FAKE_CUDA_REPORT", self.dir / "violations")
+        done = subprocess.run(
+            [str(self.daemon), "run", "--shim", str(self.shim), "-o", str(profile), "--summary-json",
+             str(summary), *options, "--", *command],
+            env=self.env(**settings), cwd=self.dir, capture_output=True, text=True, timeout=timeout,
+            check=False)
+        check(done.returncode == 0, f"run: exit {done.returncode}: {done.stderr}")
+        return profile, json.loads(summary.read_text()), read_truth(self.truth_file()), done.stderr
+
+    def start_target(self, *args, **settings):
+        """The workload with the shim in it, nobody attached: idle."""
+        settings.setdefault("FAKE_CUDA_TRUTH", self.truth_file())
+        env = self.env(CUDA_INJECTION64_PATH=self.shim, **settings)
+        process = self.spawn(self.workload(*args), env, stdout=subprocess.DEVNULL)
+        wait_for_memfd(process.pid)
+        return process
+
+    def attach(self, pid, *options, name="attach", timeout=120, expect=0):
+        profile, summary = self.dir / f"{name}.pb.gz", self.dir / f"{name}.json"
+        for path in (profile, summary):
+            path.unlink(missing_ok=True)
+        done = subprocess.run(
+            [str(self.daemon), "--pid", str(pid), "-o", str(profile), "--summary-json", str(summary), *options],
+            env=self.env(), cwd=self.dir, capture_output=True, text=True, timeout=timeout, check=False)
+        check(done.returncode == expect, f"attach: exit {done.returncode}: {done.stderr}")
+        if expect != 0:
+            return profile, None, done.stderr
+        return profile, json.loads(summary.read_text()), done.stderr
+
+
+def check(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+def equal(got, want, what):
+    check(got == want, f"{what}: got {got}, want {want}")
+
+
+def read_truth(path):
+    truth = json.loads(pathlib.Path(path).read_text())
+    equal(truth["violations"], 0, "rules of CUPTI broken")
+    return truth
+
+
+def memfds(pid):
+    found = []
+    try:
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                if os.readlink(f"/proc/{pid}/fd/{number}").startswith("/memfd:gpu-profiled"):
+                    found.append(number)
+            except FileNotFoundError:
+                pass
+    except FileNotFoundError:
+        pass
+    return found
+
+
+def wait_for_memfd(pid, timeout=20):
+    deadline = time.monotonic() + timeout
+    while not memfds(pid):
+        check(time.monotonic() < deadline, "the target never made its memfd")
+        time.sleep(0.01)
+
+
+def kernel_frame(row):
+    """The system name of the truth row's leaf frame in the profile."""
+    if row["kind"] == "memset":
+        return "[memset]"
+    if row["kind"] == "memcpy":
+        return {1: "[memcpy HtoD]", 2: "[memcpy DtoH]", 8: "[memcpy DtoD]"}[row["copy_kind"]]
+    return row["kernel"]
+
+
+def leaf(sample):
+    return sample.frames[-1].system_name
+
+
+def check_accounting(summary, executions, exact_only=False):
+    total = summary["total"]
+    check(total["identity_holds"], f"an accounting identity is broken: {json.dumps(total)}")
+    for group in ("lost_in_shim", "lost_in_ring"):
+        lost = {k: v for k, v in total["executions"][group].items() if v}
+        check(not lost, f"lost records: {group} {lost}")
+    equal(total["executions"]["received"], executions, "executions received")
+    for key in ("evicted", "pending", "duplicates"):
+        equal(total["executions"][key], 0, f"executions {key}")
+    if exact_only:
+        equal(total["executions"]["attributed"]["exact"], executions, "executions with a stack of their own")
+
+
+def check_stacks(profile, truth, share=0.995):
+    """At least `share` of gpu_time lies on stacks that reach main or the thread's start routine
+    through exactly the functions that the workload called, in that order."""
+    stacks = {tuple(row["stack"]) for row in truth["rows"]}
+    names = {name for stack in stacks for name in stack}
+    right, wrong = 0, collections.Counter()
+    for sample in profile.samples:
+        path = tuple(f for f in sample.functions if f in names)
+        # The outermost frame is the process's or a thread's first function, nothing of garbage.
+        root_ok = sample.functions[0] in ("_start", "clone3", "clone", "__clone3", "__clone")
+        if path in stacks and root_ok:
+            right += sample.values["gpu_time"]
+        else:
+            wrong[tuple(sample.functions[:4]) + ("…",) + tuple(sample.functions[-4:])] += sample.values["gpu_time"]
+    total = profile.total()
+    check(right >= share * total, f"{right / total:.4%} of gpu_time on right stacks; wrong: {wrong.most_common(3)}")
+    return right / total
+
+
+def present(counter):
+    return {key: value for key, value in counter.items() if value}
+
+
+def check_kernels(profile, truth):
+    """gpu_time and gpu_executions of every kernel, copy and fill equal the truth."""
+    want_ns, want_count = collections.Counter(), collections.Counter()
+    for row in truth["rows"]:
+        frame = kernel_frame(row)
+        want_ns[frame] += row["recorded_gpu_ns"]
+        want_count[frame] += row["recorded_executions"]
+    got_ns, got_count = profile.by(leaf), profile.by(leaf, "gpu_executions")
+    equal(present(got_ns), present(want_ns), "gpu_time by kernel")
+    equal(present(got_count), present(want_count), "executions by kernel")
+
+
+def check_views(path):
+    """pprof's other views work without a warning and bill no function for another."""
+    for view in ("-top", "-traces", "-tree", "-peek=kernel_07", "-tags", "-comments"):
+        pprof_raw.pprof(view, path=path)
+    listed = pprof_raw.pprof("-top", "-focus=kernel_03", path=path)
+    check("kernel_04" not in listed, "kernel_03's view shows kernel_04")
+    profile = pprof_raw.load(path)
+    ranges = sorted((start, limit) for start, limit, _ in profile.mappings.values())
+    for (_, limit), (start, _) in zip(ranges, ranges[1:]):
+        check(limit <= start, "two mappings share addresses")
+    equal(profile.default, "gpu_time", "default sample type")
+    for sample in profile.samples:
+        for name in sample.functions:
+            check("0x" not in name, f"a frame's name holds an address: {name}")
+
+
+def case_ground_truth(build, mode):
+    """200,000 launches of 20 kernels from 4 threads, 30 frames deep, with copies, fills and graphs."""
+    bench = Bench(build, mode)
+    try:
+        path, summary, truth, _ = bench.run(
+            bench.workload("--threads", 4, "--launches", 200000, "--main", "--memcpy-every", 50, "--memset-every", 70,
+                           "--graph-every", 500, "--driver-every", 5),
+            FAKE_CUDA_INSTANT=1)
+        bench.take_programs_away()
+        equal(truth["recorded_executions"], truth["executions"], "executions recorded since the first launch")
+        check_accounting(summary, truth["executions"])
+        profile = pprof_raw.load(path)
+        equal(profile.total(), truth["gpu_ns"], "gpu_time in all")
+        equal(profile.total("gpu_executions"), truth["executions"], "executions in all")
+        check_kernels(profile, truth)
+        share = check_stacks(profile, truth)
+        check_views(path)
+        graph = [s for s in profile.samples if "[cuda graph]" in s.functions]
+        want_graph = sum(r["gpu_ns"] for r in truth["rows"] if r.get("graph"))
+        equal(sum(s.values["gpu_time"] for s in graph), want_graph, "gpu_time under [cuda graph]")
+        rate = truth["executions"] / (summary["duration_ns"] / 1e9)
+        print(f"mode {mode or 'default'} ({summary['attach']}): {truth['executions']} executions at {rate:,.0f}/s, "
+              f"{share:.3%} of gpu_time on right stacks")
+    finally:
+        bench.close()
+
+
+def case_every_launch(build, mode):
+    """Every launch drawn: each execution joins its own launch, none is estimated."""
+    bench = Bench(build, mode)
+    try:
+        path, summary, truth, _ = bench.run(
+            bench.workload("--threads", 4, "--launches", 20000, "--rate", 1000, "--graph-every", 100, "--memcpy-every", 10),
+            "--stack-rate", "all", FAKE_CUDA_INSTANT=1)
+        check_accounting(summary, truth["executions"], exact_only=True)
+        profile = pprof_raw.load(path)
+        check_kernels(profile, truth)
+        # Exact: per stack and kernel, not only in sum.
+        stacks = {tuple(r["stack"]) for r in truth["rows"]}
+        names = {n for stack in stacks for n in stack}
+        want = collections.Counter()
+        for row in truth["rows"]:
+            want[tuple(row["stack"]), kernel_frame(row)] += row["gpu_ns"]
+        got = profile.by(lambda s: (tuple(f for f in s.functions if f in names), leaf(s)))
+        equal(present(got), present(want), "gpu_time by stack and kernel")
+    finally:
+        bench.close()
+
+
+def case_sampling(build, mode):
+    """p well below 0.1 and at least 20,000 draws: every stack's share within 2 points and 4 standard
+    errors of the truth, with a thread whose rate changes 100-fold and call paths that follow from
+    their place in a burst."""
+    bench = Bench(build, mode)
+    try:
+        path, summary, truth, _ = bench.run(
+            bench.workload("--threads", 4, "--launches", 0, "--seconds", 14, "--rate", 15000, "--bursts"),
+            "--stack-rate", "500", FAKE_CUDA_INSTANT=1, GPU_PROFILED_SEED=20261129)
+        check_shares(bench, path, summary, truth, want_draws=20000, want_p=0.1)
+        path, summary, truth, _ = bench.run(
+            bench.workload("--threads", 3, "--launches", 0, "--seconds", 10, "--rate", 1000, "--bursts", "--rate-steps"),
+            "--stack-rate", "50", FAKE_CUDA_INSTANT=1, GPU_PROFILED_SEED=7)
+        check_shares(bench, path, summary, truth, want_draws=500, want_p=0.5)
+    finally:
+        bench.close()
+
+
+def check_shares(bench, path, summary, truth, want_draws, want_p):
+    shim = summary["targets"][0]["shim"]
+    draws, p = shim["launches_drawn"], shim["launches_drawn"] / shim["launches_seen"]
+    check(draws >= want_draws and p <= want_p, f"{draws} draws, p {p:.3f}: the case does not test what it should")
+    check_accounting(summary, truth["executions"])
+    profile = pprof_raw.load(path)
+    equal(profile.total(), truth["gpu_ns"], "gpu_time in all")
+    stacks = {tuple(r["stack"]) for r in truth["rows"]}
+    names = {n for stack in stacks for n in stack}
+    want = collections.Counter()
+    for row in truth["rows"]:
+        want[tuple(row["stack"])] += row["gpu_ns"]
+    got = profile.by(lambda s: tuple(f for f in s.functions if f in names))
+    total, worst = truth["gpu_ns"], 0.0
+    for stack in stacks | set(got):
+        share, found = want[stack] / total, got[stack] / total
+        # A draw's time varies with its kernel as well: the kernels' durations spread by up to their
+        # mean, which at most doubles the variance of the count.
+        error = math.sqrt(2 * max(share, 1 / draws) * (1 - share) / draws)
+        worst = max(worst, abs(found - share) / error)
+        check(abs(found - share) <= 0.02, f"{stack[-1:]}: share {found:.3%}, truth {share:.3%}")
+        check(abs(found - share) <= 4 * error, f"{stack[-1:]}: share {found:.3%}, truth {share:.3%}, "
+              f"{abs(found - share) / error:.1f} standard errors")
+    print(f"{draws} draws (p = {p:.3f}) over {len(stacks)} stacks: worst {worst:.1f} standard errors")
+
+
+def case_late_attach(build, mode):
+    """Attach, detach, attach again to one running process; then the daemon is killed."""
+    bench = Bench(build, mode)
+    try:
+        target = bench.start_target("--threads", 4, "--launches", 0, "--rate", 5000, "--graph-every", 100,
+                                    "--memcpy-every", 20, FAKE_CUDA_INSTANT=1)
+        received = time_ns = 0
+        for turn in range(8):
+            path, summary, _ = bench.attach(target.pid, "--duration", "400ms", name=f"turn{turn}")
+            executions = summary["total"]["executions"]
+            check_accounting(summary, executions["received"])
+            check(executions["received"] > 1000, f"turn {turn}: only {executions['received']} executions")
+            profile = pprof_raw.load(path)
+            received += profile.total("gpu_executions")
+            time_ns += profile.total()
+            time.sleep(0.1)
+        target.send_signal(signal.SIGTERM)
+        equal(target.wait(30), 0, "the target's exit status")
+        truth = read_truth(bench.truth_file())
+        # No loss outside of the gaps: what CUPTI owed a record for is what arrived.
+        equal(received, truth["recorded_executions"], "executions over all turns")
+        equal(time_ns, truth["recorded_gpu_ns"], "gpu_time over all turns")
+        check(truth["executions"] > truth["recorded_executions"], "there were no gaps")
+        print(f"8 turns: {received} of {truth['executions']} executions, none lost while attached")
+    finally:
+        bench.close()
+
+
+def status(pid):
+    """(state, arms, disarms) of the target's status page."""
+    fd = os.open(f"/proc/{pid}/fd/{memfds(pid)[0]}", os.O_RDONLY)
+    try:
+        page = os.pread(fd, 4096, 0)
+    finally:
+        os.close(fd)
+    number = lambda at: int.from_bytes(page[at:at + 4], "little")
+    return number(20), number(68), number(72)
+
+
+STATE_IDLE, STATE_TRACING = 2, 4
+
+
+def wait_for_state(pid, state, timeout):
+    deadline = time.monotonic() + timeout
+    while status(pid)[0] != state:
+        check(time.monotonic() < deadline, f"state {status(pid)[0]} instead of {state} after {timeout} s")
+        time.sleep(0.02)
+
+
+def case_daemon_killed(build, mode):
+    """kill -9 of the daemon: the shim disarms when the lease ends, and another daemon can attach."""
+    bench = Bench(build, mode)
+    try:
+        target = bench.start_target("--threads", 2, "--launches", 0, "--rate", 2000, FAKE_CUDA_INSTANT=1)
+        for _ in range(2):
+            daemon = bench.spawn([str(bench.daemon), "--pid", str(target.pid), "-o", str(bench.dir / "x.pb.gz")],
+                                 bench.env(), stderr=subprocess.DEVNULL)
+            wait_for_state(target.pid, STATE_TRACING, 10)
+            daemon.kill()
+            daemon.wait()
+            wait_for_state(target.pid, STATE_IDLE, 12)
+            check(not list(bench.dir.glob("*.pb.gz*")), "a killed daemon left a half file")
+        _, summary, _ = bench.attach(target.pid, "--duration", "300ms")
+        check(summary["total"]["executions"]["received"] > 100, "nothing after the kill")
+        target.send_signal(signal.SIGTERM)
+        equal(target.wait(30), 0, "the target's exit status")
+        read_truth(bench.truth_file())
+    finally:
+        bench.close()
+
+
+def case_neighbour(build, mode):
+    """--pid A leaves B alone: no subscriber, no activity, no output."""
+    bench = Bench(build, mode)
+    try:
+        a = bench.start_target("--threads", 2, "--launches", 0, "--rate", 2000, FAKE_CUDA_INSTANT=1,
+                               FAKE_CUDA_TRUTH=bench.truth_file("a"))
+        b = bench.start_target("--threads", 2, "--launches", 0, "--rate", 2000, FAKE_CUDA_INSTANT=1,
+                               FAKE_CUDA_TRUTH=bench.truth_file("b"))
+        path, summary, _ = bench.attach(a.pid, "--duration", "1s")
+        equal([t["pid"] for t in summary["targets"]], [a.pid], "targets")
+        equal(status(b.pid), (STATE_IDLE, 0, 0), "B's state, arms and disarms")
+        for process in (a, b):
+            process.send_signal(signal.SIGTERM)
+            equal(process.wait(30), 0, "a target's exit status")
+        truth_a, truth_b = read_truth(bench.truth_file("a")), read_truth(bench.truth_file("b"))
+        equal(truth_b["cupti"]["subscribes"], 0, "B's subscriptions")
+        equal(truth_b["recorded_executions"], 0, "B's recorded executions")
+        equal(pprof_raw.load(path).total(), truth_a["recorded_gpu_ns"], "A's gpu_time")
+    finally:
+        bench.close()
+
+
+def children_of(pid):
+    return pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def case_short_runs(build, mode, runs=60):
+    """Start/exit cycles of a short process under `run` with various endings: exit status kept, file
+    written, no zombie, no descriptor left behind."""
+    bench = Bench(build, mode)
+    try:
+        fds = len(os.listdir("/proc/self/fd"))
+        for turn in range(runs):
+            wanted = turn % 4 * 3
+            profile = bench.dir / f"short{turn}.pb.gz"
+            done = subprocess.run(
+                [str(bench.daemon), "run", "--shim", str(bench.shim), "-o", str(profile), "--",
+                 *bench.workload(5, wanted, name="workload_short")],
+                env=bench.env(FAKE_CUDA_TRUTH=bench.truth_file()), cwd=bench.dir, capture_output=True, text=True,
+                timeout=30, check=False)
+            equal(done.returncode, wanted, f"turn {turn}: exit status ({done.stderr})")
+            truth = read_truth(bench.truth_file())
+            equal(pprof_raw.load(profile).total("gpu_executions"), truth["executions"], f"turn {turn}: executions")
+            profile.unlink()
+        equal(children_of(os.getpid()), [], "children left")
+        equal(len(os.listdir("/proc/self/fd")), fds, "descriptors")
+        print(f"{runs} runs, every exit status and every execution right")
+    finally:
+        bench.close()
+
+
+CASES = {name[5:]: value for name, value in globals().items() if name.startswith("case_")}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("case", choices=sorted(CASES))
+    parser.add_argument("--build", required=True, help="build tree")
+    parser.add_argument("--mode", default="", help="fallbacks to force, as in GPU_PROFILED_DEBUG_FALLBACK")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        print("SKIPPED: needs root for eBPF")
+        return SKIPPED
+    try:
+        CASES[options.case](options.build, options.mode)
+    except AssertionError as error:
+        print(f"FAILED {options.case} {options.mode}: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
