@@ -14,8 +14,11 @@ constexpr uint64_t kScaleMax = kWeightOne << 12;
 constexpr uint64_t kBytesUnlimited = UINT64_MAX / 16;
 
 constinit ProcessBudget the_budget;
-// Zeroed for each new thread and freed by the C library with the thread: no destructor, no list.
-__thread ThreadSampler this_thread;
+// One sampler a kind: a graph launch or a copy that is rare beside a flood of kernels would else share
+// their p and hardly ever get a stack. Kinds never share a key when unsampled work is spread, so each
+// kind's estimate stays unbiased. Zeroed for each new thread and freed by the C library with the
+// thread: no destructor, no list.
+__thread ThreadSampler this_thread[GPUPROF_KIND_GRAPH + 1];
 
 uint64_t clamp(uint64_t value, uint64_t low, uint64_t high) {
   return value < low ? low : value > high ? high : value;
@@ -210,8 +213,9 @@ bool ThreadSampler::draw(ProcessBudget& budget, uint64_t now_ns, uint64_t* weigh
 
 // --- the process's own --------------------------------------------------------------------------
 
-bool draw_launch(uint64_t* weight_q32) {
-  const bool drawn = this_thread.draw(the_budget, monotonic_coarse_ns(), weight_q32);
+bool draw_launch(gpuprof_kind kind, uint64_t* weight_q32) {
+  const uint32_t stratum = kind <= GPUPROF_KIND_GRAPH ? kind : uint32_t{GPUPROF_KIND_INVALID};
+  const bool drawn = this_thread[stratum].draw(the_budget, monotonic_coarse_ns(), weight_q32);
   count_launch(drawn);
   return drawn;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which launches get a stack. Each thread draws its launches with a probability p that follows its
-// launch rate, so that it spends about `per_thread` stacks a second and the process `per_process`.
+// Which launches get a stack. Each thread draws its launches of a kind (kernels, copies, fills,
+// graphs) with a probability p that follows their rate, so that it spends about `per_thread` stacks a
+// second on that kind, and the process `per_process` on everything.
 //
 // Unbiased by construction: every launch is drawn by its own coin of probability p, where p depends
 // only on what happened before that launch, and weight = 1/p is the p of that very coin (a
@@ -19,6 +20,8 @@
 
 #include <atomic>
 #include <cstdint>
+
+#include "proto/usdt_abi.h"
 
 namespace gpuprof::shim {
 
@@ -70,7 +73,7 @@ class ProcessBudget {
   std::atomic<uint64_t> halve_bytes_at_{1};  // quarters of the window's bytes beyond all of them
 };
 
-// One thread's state: plain data, valid when zeroed, nothing to destroy.
+// One thread's state for one kind: plain data, valid when zeroed, nothing to destroy.
 struct ThreadSampler {
   // One launch at `now_ns` (any clock that ticks finer than the window, the same for all calls).
   // True: drawn, *weight_q32 = 1/p.
@@ -95,10 +98,11 @@ struct ThreadSampler {
   uint64_t next_random();
 };
 
-// --- the process's own, used in launch callbacks
-// -------------------------------------------------- Draws the calling thread's launch and counts
-// it (status.h count_launch). Reads the coarse clock.
-bool draw_launch(uint64_t* weight_q32);
+// --- the process's own, used in launch callbacks ------------------------------------------------
+
+// Draws the calling thread's launch of `kind` and counts it (status.h count_launch). Reads the coarse
+// clock.
+bool draw_launch(gpuprof_kind kind, uint64_t* weight_q32);
 bool charge_stack_bytes(uint64_t bytes);
 void configure_sampler(const SamplerRates& rates);
 

@@ -105,7 +105,9 @@ void on_api(Domain domain, CUpti_CallbackId id, const CUpti_CallbackData& data) 
     note_launch();
     const shim::WideCorrelation wide = shim::correlations().launch(data.correlationId);
     uint64_t weight_q32 = 0;
-    if (shim::draw_launch(&weight_q32)) emit_launch(domain, id, call, data, wide, weight_q32);
+    if (shim::draw_launch(kind_of(call), &weight_q32)) {
+      emit_launch(domain, id, call, data, wide, weight_q32);
+    }
   } else if (is_launch(call) && (phase == Phase::kArming || phase == Phase::kDisarming)) {
     const CallbackScope scope;
     arming().on_launch_exit(data.correlationId, thread_state.node_created);

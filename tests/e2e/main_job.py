@@ -226,7 +226,7 @@ def case_ground_truth(build, mode):
     bench = Bench(build, mode)
     try:
         path, summary, truth, _ = bench.run(
-            bench.workload("--threads", 4, "--launches", 200000, "--main", "--memcpy-every", 50, "--memset-every", 70,
+            bench.workload("--threads", 4, "--launches", 200000, "--rate", 50000, "--main", "--memcpy-every", 50, "--memset-every", 70,
                            "--graph-every", 500, "--driver-every", 5),
             FAKE_CUDA_INSTANT=1)
         bench.take_programs_away()

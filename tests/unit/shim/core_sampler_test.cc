@@ -298,7 +298,7 @@ TEST(Sampler, TheProcessesOwnCountsEveryLaunchOfThousandsOfThreads) {
       threads.emplace_back([&] {
         uint64_t weight = 0;
         for (int i = 0; i < kEach; ++i) {
-          if (!draw_launch(&weight)) continue;
+          if (!draw_launch(GPUPROF_KIND_KERNEL, &weight)) continue;
           counted.fetch_add(1);
           ASSERT_GE(weight, kWeightOne);
         }
