@@ -277,7 +277,7 @@ def case_sampling(build, mode):
     bench = Bench(build, mode)
     try:
         path, summary, truth, _ = bench.run(
-            bench.workload("--threads", 4, "--launches", 0, "--seconds", 14, "--rate", 15000, "--bursts"),
+            bench.workload("--threads", 4, "--launches", 0, "--seconds", 23, "--rate", 15000, "--bursts"),
             "--stack-rate", "500", FAKE_CUDA_INSTANT=1, GPU_PROFILED_SEED=20261129)
         check_shares(bench, path, summary, truth, want_draws=20000, want_p=0.1)
         path, summary, truth, _ = bench.run(
@@ -350,7 +350,7 @@ def status(pid):
     finally:
         os.close(fd)
     number = lambda at: int.from_bytes(page[at:at + 4], "little")
-    return number(20), number(68), number(72)
+    return number(20), number(64), number(68)
 
 
 STATE_IDLE, STATE_TRACING = 2, 4
