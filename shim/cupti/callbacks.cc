@@ -90,7 +90,9 @@ bool first_callback_of(Domain domain, uint32_t correlation) noexcept {
 void on_api(Domain domain, CUpti_CallbackId id, const CUpti_CallbackData& data) noexcept {
   const Phase phase = arming().phase();
   if (data.callbackSite == CUPTI_API_ENTER) {
-    if (phase != Phase::kTracing) thread_state.node_created = false;
+    // In every phase: a launch may enter while tracing and leave while disarming, and a node that an
+    // earlier capture made must not pass for its own.
+    thread_state.node_created = false;
     return;
   }
   const Call call = call_of(domain, id);

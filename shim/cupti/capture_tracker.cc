@@ -9,8 +9,8 @@ uintptr_t CaptureTracker::key(const void* stream, const void* thread) noexcept {
   return handle <= 2 ? reinterpret_cast<uintptr_t>(thread) : handle;
 }
 
-bool CaptureTracker::live(uint64_t since_ns, uint64_t now_ns) noexcept {
-  return since_ns != 0 && now_ns - since_ns < kMaxAgeNs;
+bool CaptureTracker::live(uint64_t since_ns, uint64_t now_ns, uint64_t max_age_ns) noexcept {
+  return since_ns != 0 && now_ns - since_ns < max_age_ns;
 }
 
 void CaptureTracker::begin(const void* stream, const void* thread, uint64_t now_ns) noexcept {
@@ -43,7 +43,9 @@ void CaptureTracker::saw_captured_launch(uint64_t now_ns) noexcept {
 }
 
 bool CaptureTracker::in_progress(uint64_t now_ns) const noexcept {
-  if (live(unknown_since_ns_.load(std::memory_order_relaxed), now_ns)) return true;
+  if (live(unknown_since_ns_.load(std::memory_order_relaxed), now_ns, kMaxUnknownAgeNs)) {
+    return true;
+  }
   for (const Slot& slot : slots_) {
     if (slot.key.load(std::memory_order_acquire) != 0 &&
         live(slot.since_ns.load(std::memory_order_relaxed), now_ns)) {

@@ -20,10 +20,12 @@ namespace gpuprof::cupti {
 /// we subscribed; its end is waited for like any other, under the key "unknown".
 ///
 /// A stream may be destroyed while it is captured, so that no end ever comes: an entry counts for
-/// kMaxAgeNs at most. Threads: all functions from any thread, lock-free.
+/// kMaxAgeNs at most, an unknown capture for kMaxUnknownAgeNs after its last launch, since an end
+/// that matches a known begin does not end it. Threads: all functions from any thread, lock-free.
 class CaptureTracker {
  public:
   static constexpr uint64_t kMaxAgeNs = 30'000'000'000;
+  static constexpr uint64_t kMaxUnknownAgeNs = 2'000'000'000;
   static constexpr uint32_t kSlots = 32;
 
   constexpr CaptureTracker() = default;
@@ -42,7 +44,8 @@ class CaptureTracker {
 
  private:
   static uintptr_t key(const void* stream, const void* thread) noexcept;
-  [[nodiscard]] static bool live(uint64_t since_ns, uint64_t now_ns) noexcept;
+  [[nodiscard]] static bool live(uint64_t since_ns, uint64_t now_ns,
+                                 uint64_t max_age_ns = kMaxAgeNs) noexcept;
 
   struct Slot {
     std::atomic<uintptr_t> key{0};  // 0: free

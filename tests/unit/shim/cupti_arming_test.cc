@@ -314,6 +314,28 @@ TEST(CuptiArming, NeverInACapturedLaunch) {
   }));
 }
 
+// Seen on an H200: a launch entered while tracing and left while disarming, an earlier capture's node
+// passed for its own, and the disarm waited for the end of a capture that did not exist.
+TEST(CuptiArming, AnEarlierCaptureDoesNotHoldUpTheDisarm) {
+  EXPECT_CLEAN(run_target({{"FAKE_CUDA_QUEUE_NS", "1"}}, [] {
+    start_driver();
+    ShimView shim;
+    CUfunction function = load_function("k");
+    CUstream stream = nullptr;
+    ASSERT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+    shim.request(GPUPROF_TIER_TRACE);
+    ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING, [&] { launch(function); }));
+    ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    launch(function, 100, stream);
+    CUgraph graph = nullptr;
+    ASSERT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    shim.release();
+    // Each launch blocks until the one before it has run, so one of them is inside when the state
+    // changes.
+    ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_IDLE, [&] { launch(function, 3'000'000); }, 1500));
+  }));
+}
+
 TEST(CuptiArming, EagerKeepsTheSubscriber) {
   EXPECT_CLEAN(run_target({{"GPU_PROFILED_SUBSCRIBE", "eager"}}, [] {
     start_driver();

@@ -133,6 +133,15 @@ TEST(CaptureTracker, NeverEndedCaptureAgesOut) {
   EXPECT_FALSE(tracker.in_progress(100 + CaptureTracker::kMaxAgeNs));
 }
 
+TEST(CaptureTracker, UnknownCaptureEndsWithItsLaunches) {
+  CaptureTracker tracker;
+  tracker.saw_captured_launch(100);
+  EXPECT_TRUE(tracker.in_progress(CaptureTracker::kMaxUnknownAgeNs));
+  tracker.saw_captured_launch(200);
+  EXPECT_TRUE(tracker.in_progress(100 + CaptureTracker::kMaxUnknownAgeNs));
+  EXPECT_FALSE(tracker.in_progress(200 + CaptureTracker::kMaxUnknownAgeNs));
+}
+
 TEST(CaptureTracker, MoreCapturesThanSlotsAreStillInProgress) {
   CaptureTracker tracker;
   int thread = 0;
