@@ -323,16 +323,18 @@ TEST(CuptiArming, AnEarlierCaptureDoesNotHoldUpTheDisarm) {
     CUfunction function = load_function("k");
     CUstream stream = nullptr;
     ASSERT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
-    shim.request(GPUPROF_TIER_TRACE);
-    ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING, [&] { launch(function); }));
-    ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-    launch(function, 100, stream);
-    CUgraph graph = nullptr;
-    ASSERT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
-    shim.release();
-    // Each launch blocks until the one before it has run, so one of them is inside when the state
-    // changes.
-    ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_IDLE, [&] { launch(function, 3'000'000); }, 1500));
+    for (int cycle = 0; cycle < 10; ++cycle) {
+      shim.request(GPUPROF_TIER_TRACE);
+      ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING, [&] { launch(function); }));
+      ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+      launch(function, 100, stream);
+      CUgraph graph = nullptr;
+      ASSERT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+      shim.release();
+      // Each launch blocks until the one before it has run, so that as a rule one is inside when the
+      // state changes: in ten cycles, one always was.
+      ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_IDLE, [&] { launch(function, 3'000'000); }, 1500));
+    }
   }));
 }
 
