@@ -214,7 +214,7 @@ bool ThreadSampler::draw(ProcessBudget& budget, uint64_t now_ns, uint64_t* weigh
 // --- the process's own --------------------------------------------------------------------------
 
 bool draw_launch(gpuprof_kind kind, uint64_t* weight_q32) {
-  const uint32_t stratum = kind <= GPUPROF_KIND_GRAPH ? kind : uint32_t{GPUPROF_KIND_INVALID};
+  const uint32_t stratum = kind <= GPUPROF_KIND_GRAPH ? static_cast<uint32_t>(kind) : 0;
   const bool drawn = this_thread[stratum].draw(the_budget, monotonic_coarse_ns(), weight_q32);
   count_launch(drawn);
   return drawn;
