@@ -10,13 +10,16 @@ mount_tracefs() {
     say "note: tracefs could not be mounted on /sys/kernel/tracing"
 }
 
-# build_tree <root> <preset> [cmake options...]: into <root>/build/<preset>.
+# build_tree <root> <preset> [cmake options...]: into <root>/build/<preset>; build_targets, where set,
+# names what is built instead of everything.
+build_targets=()
 build_tree() {
   local root=$1 preset=$2 start=$SECONDS
   shift 2
   find_cupti_headers "$root/build"
   quiet "$root/build/logs/$preset-configure.log" \
     cmake -S "$root" --preset "$preset" -DCUPTI_INCLUDE_DIR="$cupti_include_dir" "$@" || return 1
-  quiet "$root/build/logs/$preset-build.log" cmake --build "$root/build/$preset" || return 1
+  quiet "$root/build/logs/$preset-build.log" cmake --build "$root/build/$preset" \
+    ${build_targets[0]:+--target "${build_targets[@]}"} || return 1
   say "built build/$preset ($((SECONDS - start)) s)"
 }
