@@ -55,6 +55,12 @@ ProcessRecord* Recorder::add_process(ProcessId process, const ShimBaseline& base
   return &record;
 }
 
+void Recorder::process_exited(ProcessId process) {
+  joiner_.remove_process(process);
+  if (ProcessRecord* record = find(process); record != nullptr && record->space)
+    record->space->process_exited();
+}
+
 void Recorder::open_space(ProcessRecord& record) {
   if (auto stat = target::process_stat(record.id.pid);
       stat && stat->start_ticks == record.id.start_ticks) {

@@ -54,7 +54,7 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   // The shim's own totals from its status page.
   void set_totals(ProcessId process, const target::ShimStatus& status);
   // The process is gone and the rings are drained.
-  void process_exited(ProcessId process) { joiner_.remove_process(process); }
+  void process_exited(ProcessId process);
 
   void advance(uint64_t now_ns) { joiner_.advance(now_ns); }
   [[nodiscard]] Totals totals() const;

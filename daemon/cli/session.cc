@@ -99,7 +99,7 @@ target::ControlRequest Session::request() const {
 
 Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was_running) {
   Controlled& target = controlled_[process];
-  if (target.channel) return {};
+  if (target.channel || target.forgotten) return {};
   target.id = process;
   target.was_running = was_running;
   target.adopted_ns = monotonic_ns();
@@ -177,7 +177,9 @@ void Session::adopt_newcomers() {
     const Newcomer next = newcomers_.front();
     newcomers_.pop_front();
     const auto known = controlled_.find(next.process);
-    if (known != controlled_.end() && (known->second.channel || next.memfd < 0)) continue;
+    if (known != controlled_.end() &&
+        (known->second.channel || known->second.forgotten || next.memfd < 0))
+      continue;
     auto ok =
         adopt(next.process, next.memfd >= 0 ? std::optional(next.memfd) : std::nullopt, false);
     const bool gone = !ok && ok.error().code == Code::kNotFound;  // a short process: nothing to say
@@ -199,6 +201,10 @@ void Session::note_exit(Controlled& target) {
   }
   probes_->forget(target.id);
   recorder_.process_exited(target.id);
+  // Thousands of short processes may pass before the profile is written. The memfd is also the last
+  // holder of the shim's pages.
+  target.channel.reset();
+  target.pidfd.reset();
 }
 
 void Session::look_after(Controlled& target, uint64_t now_ns) {

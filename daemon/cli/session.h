@@ -29,13 +29,14 @@ namespace gpuprof::cli {
 struct Controlled {
   ProcessId id;
   UniqueFd pidfd;
-  std::optional<target::ShimChannel> channel;  // stays readable after the process exited
-  target::ShimStatus status;                   // as last read
-  std::string trouble;                         // why it could not be profiled; empty: none
-  uint64_t adopted_ns = 0;                     // CLOCK_MONOTONIC
-  uint64_t armed_ns = 0;                       // first seen tracing, 0: never
-  bool was_running = false;                    // it was there before us
-  bool armed_late = false;                     // armed by us, not by its own environment
+  // Readable after the process exited, until its final totals are read (`forgotten`).
+  std::optional<target::ShimChannel> channel;
+  target::ShimStatus status;  // as last read
+  std::string trouble;        // why it could not be profiled; empty: none
+  uint64_t adopted_ns = 0;    // CLOCK_MONOTONIC
+  uint64_t armed_ns = 0;      // first seen tracing, 0: never
+  bool was_running = false;   // it was there before us
+  bool armed_late = false;    // armed by us, not by its own environment
   bool exited = false;
   bool forgotten = false;  // its records are drained and its books closed
   bool trouble_told = false;

@@ -277,6 +277,12 @@ void AddressSpace::merge(std::vector<Mapping> fresh, bool keep_stale) {
   ++generation_;
 }
 
+void AddressSpace::process_exited() {
+  alive_ = false;
+  mem_.reset();
+  proc_dir_.reset();
+}
+
 bool AddressSpace::refresh() {
   if (!alive_) return false;
   const int64_t start = now_ns();

@@ -58,6 +58,9 @@ class AddressSpace {
   const Mapping* find(uint64_t pc);
   // Reads the maps again. False if the process is gone (the old state is kept).
   bool refresh();
+  // The process is gone for good: gives back the descriptors that only a living one can use. What
+  // was known stays; its root stays open.
+  void process_exited();
   [[nodiscard]] std::span<const Mapping> mappings() const { return mappings_; }
   [[nodiscard]] ProcessId process() const { return process_; }
   // The process's number in its own pid namespace (last NSpid of /proc/PID/status): names its perf

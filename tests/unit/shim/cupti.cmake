@@ -10,8 +10,10 @@ foreach(test cupti_arming_test cupti_faults_test cupti_decline_test cupti_module
   target_compile_definitions(${test} PRIVATE
     GPUPROF_SHIM_FILE="$<TARGET_FILE:gpu-profiled-cupti>" STUB_CUPTI="$<TARGET_FILE:stub_cupti>"
     FAKE_CUPTI_DIR="${FAKE_CUPTI13_DIR}" FAKE_CUPTI12_DIR="${FAKE_CUPTI12_DIR}"
-    FAKE_CUPTI118_DIR="${FAKE_CUPTI118_DIR}"
-    $<$<BOOL:${GPU_PROFILED_SANITIZE}>:GPUPROF_SANITIZED>)
+    FAKE_CUPTI118_DIR="${FAKE_CUPTI118_DIR}")
+  if(GPU_PROFILED_SANITIZE)
+    target_compile_definitions(${test} PRIVATE GPUPROF_SANITIZED)
+  endif()
   add_dependencies(${test} gpu-profiled-cupti stub_cupti fake_cupti13 fake_cupti12 fake_cupti118)
 endforeach()
 

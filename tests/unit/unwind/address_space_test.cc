@@ -129,6 +129,36 @@ TEST(AddressSpace, ForkedChildrenShareFiles) {
 }
 
 // Unknown pcs make the maps be read again, but not without end.
+TEST(AddressSpace, AnExitedProcessHoldsItsRootOnly) {
+  auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  int gate[2];
+  ASSERT_EQ(pipe(gate), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte = 0;
+    close(gate[1]);
+    _exit(read(gate[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  close(gate[0]);
+  FileCache files;
+  const auto before = descriptors();
+  auto space = AddressSpace::open({static_cast<uint32_t>(child), 0}, files);
+  ASSERT_TRUE(space);
+  const auto pc = reinterpret_cast<uint64_t>(&::getpid);
+  close(gate[1]);
+  waitpid(child, nullptr, 0);
+  (*space)->process_exited();
+  EXPECT_EQ(descriptors(), before);  // plus the root, less the gate
+  const Mapping* known = (*space)->find(pc);
+  ASSERT_NE(known, nullptr);
+  EXPECT_NE(known->file, nullptr);
+  EXPECT_EQ((*space)->find(5000), nullptr) << "and an unknown pc looks at nothing";
+  EXPECT_TRUE((*space)->open_in_root("/etc/passwd").has_value());
+}
+
 TEST(AddressSpace, UnknownPcsCostABoundedTime) {
   FileCache files;
   auto space = AddressSpace::open({static_cast<uint32_t>(getpid()), 0}, files);
