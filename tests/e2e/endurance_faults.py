@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a GPU and CUPTI do wrong, through the whole pipeline: each loss is counted to the record, totals
+stay exact, the application ends as it would have.
+
+Run by ctest: endurance_faults.py CASE --build DIR."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+import pprof_raw
+from endurance import end_target, main
+from main_job import check, check_accounting, equal, read_truth
+
+WORK = ("--threads", 2, "--launches", 6000, "--rate", 3000, "--memcpy-every", 20)
+
+
+def lost(summary):
+    return {k: v for k, v in summary["total"]["executions"]["lost_in_shim"].items() if v}
+
+
+def run_with_status(bench, command, wanted, **settings):
+    """gpu-profiled run of a command that ends with `wanted`. Returns (seconds, summary, stderr)."""
+    summary = bench.dir / "run.json"
+    began = time.monotonic()
+    done = subprocess.run(
+        [str(bench.daemon), "run", "--shim", str(bench.shim), "-o", str(bench.dir / "run.pb.gz"), "--summary-json",
+         str(summary), "--", *command],
+        env=bench.env(FAKE_CUDA_TRUTH=bench.truth_file(), **settings), cwd=bench.dir, capture_output=True,
+        text=True, timeout=60, check=False)
+    equal(done.returncode, wanted, f"exit status ({done.stderr})")
+    return time.monotonic() - began, json.loads(summary.read_text()), done.stderr
+
+
+def case_hung_flush(bench):
+    """A FlushAll that never returns: the application ends with its own status, 2 s late at most."""
+    command = bench.workload(50, 7, name="workload_short")
+    usual, _, _ = run_with_status(bench, command, 7)
+    hung, summary, _ = run_with_status(bench, command, 7, FAKE_CUDA_FLUSH_HANG=1)
+    check(hung - usual < 2.5, f"exit took {hung - usual:.2f} s more than the usual {usual:.2f} s")
+    check(hung - usual > 1, "the flush did not hang: the case tests nothing")
+    check(summary["total"]["identity_holds"], f"an identity is broken: {summary['total']}")
+    read_truth(bench.truth_file())
+    print(f"exit {hung - usual:.2f} s later than the usual {usual:.2f} s")
+
+
+def case_hung_flush_attached(bench):
+    """The same where it hangs while the daemon detaches: the target works on and the daemon ends."""
+    target = bench.start_target("--threads", 2, "--launches", 0, "--rate", 1000, FAKE_CUDA_INSTANT=1,
+                                FAKE_CUDA_FLUSH_HANG=12)
+    began = time.monotonic()
+    _, summary, _ = bench.attach(target.pid, "--duration", "3s")
+    check(time.monotonic() - began < 10, "the daemon waited for a flush that never returns")
+    check(summary["total"]["identity_holds"], f"an identity is broken: {summary['total']}")
+    began = time.monotonic()
+    end_target(bench, target)
+    check(time.monotonic() - began < 3.5, "the target's exit waited for the flush")
+
+
+def case_cancelled_thread(bench):
+    """A thread is cancelled while the shim's callback runs on it: the callback finishes, the thread ends
+    in the driver, and every execution is there."""
+    path, summary, truth, _ = bench.run(bench.workload(*WORK), FAKE_CUDA_INSTANT=1, FAKE_CUDA_CANCEL_AT=1000)
+    check(truth["launches"] < 6000, "no thread was cancelled")
+    received = summary["total"]["executions"]["received"]
+    check(truth["recorded_executions"] - received in (0, 1), f"{received} of {truth['recorded_executions']} received")
+    check(summary["total"]["identity_holds"], f"an identity is broken: {summary['total']}")
+    equal(pprof_raw.load(path).total("gpu_executions"), received, "executions in the profile")
+
+
+def case_wrap_armed(bench):
+    """The 32-bit correlation id wraps while tracing."""
+    path, summary, truth, _ = bench.run(bench.workload(*WORK), "--stack-rate", "all", FAKE_CUDA_INSTANT=1,
+                                        FAKE_CUDA_CORRELATION=2**32 - 3000)
+    check_accounting(summary, truth["executions"], exact_only=True)
+    profile = pprof_raw.load(path)
+    equal(profile.total(), truth["gpu_ns"], "gpu_time")
+    equal(profile.total("gpu_executions"), truth["executions"], "executions")
+
+
+def case_wrap_idle(bench):
+    """It wraps between two attaches, and again beside the second: every launch finds its own."""
+    target = bench.start_target("--threads", 2, "--launches", 0, "--rate", 1000, FAKE_CUDA_INSTANT=1,
+                                FAKE_CUDA_CORRELATION=2**32 - 6000)
+    received = time_ns = 0
+    for turn in range(4):
+        path, summary, _ = bench.attach(target.pid, "--duration", "700ms", "--stack-rate", "all")
+        executions = summary["total"]["executions"]
+        check_accounting(summary, executions["received"])
+        # What the other thread had in flight as activity came on has no launch of ours.
+        check(executions["received"] - executions["attributed"]["exact"] <= 4, f"turn {turn}: {executions}")
+        profile = pprof_raw.load(path)
+        received += profile.total("gpu_executions")
+        time_ns += profile.total()
+        time.sleep(0.7)
+    truth = end_target(bench, target)
+    check(truth["launches"] > 7000, "the id did not wrap: the case tests nothing")
+    equal(received, truth["recorded_executions"], "executions of all turns")
+    equal(time_ns, truth["recorded_gpu_ns"], "gpu_time of all turns")
+
+
+def case_clock_step(bench):
+    """The wall clock, which CUPTI's times are of, is set by a minute forth and back mid-run: durations and
+    counts stay exact, and a record whose start and end lie on two sides of a step is counted."""
+    preload = bench.build / "tests/e2e/workload/libworkload_step_clock.so"
+    path, summary, truth, _ = bench.run(
+        ["/usr/bin/env", f"LD_PRELOAD={preload}", "STEP_CLOCK=700:60000000000,1200:-30000000000",
+         *bench.workload("--threads", 2, "--launches", 6000, "--rate", 1500)], FAKE_CUDA_INSTANT=1)
+    executions = summary["total"]["executions"]
+    check(set(lost(summary)) <= {"invalid_time"}, f"lost in the shim: {lost(summary)}")
+    equal(executions["received"] + executions["lost_in_shim"]["invalid_time"], truth["executions"], "executions")
+    check(executions["lost_in_shim"]["invalid_time"] <= 4, f"{lost(summary)}")
+    check(summary["total"]["identity_holds"], f"an identity is broken: {summary['total']}")
+    equal(summary["targets"][0]["shim"]["clock_step"], 2, "steps seen")
+    if executions["received"] == truth["executions"]:
+        equal(pprof_raw.load(path).total(), truth["gpu_ns"], "gpu_time")
+    print(f"{executions['received']} of {truth['executions']} received over 2 steps of the clock")
+
+
+def case_broken_times(bench):
+    """Records without times and with an end before the start: left out and counted, each."""
+    path, summary, truth, _ = bench.run(bench.workload(*WORK), FAKE_CUDA_INSTANT=1, FAKE_CUDA_ZERO_TIMES_EVERY=50,
+                                        FAKE_CUDA_REVERSE_TIMES_EVERY=70)
+    broken = truth["cupti"]["zero_times"] + truth["cupti"]["reversed"]
+    check(truth["cupti"]["zero_times"] > 50 and truth["cupti"]["reversed"] > 50, "too few broken records")
+    # No times in the very last flush: it may as well not have run to its end.
+    counts = lost(summary)
+    check(counts.get("incomplete", 0) <= truth["cupti"]["zero_times"] // 4, f"lost in the shim: {counts}")
+    equal(counts["invalid_time"] + counts.pop("incomplete", 0), broken, "records with broken times")
+    equal(list(counts), ["invalid_time"], "classes of loss")
+    equal(summary["total"]["executions"]["received"], truth["executions"] - broken, "executions received")
+    equal(summary["total"]["executions"]["produced"], truth["executions"], "executions produced")
+    equal(pprof_raw.load(path).total("gpu_executions"), truth["executions"] - broken, "executions in the profile")
+
+
+def case_dropped_records(bench):
+    """Records that CUPTI itself drops and counts."""
+    _, summary, truth, stderr = bench.run(bench.workload(*WORK), FAKE_CUDA_INSTANT=1, FAKE_CUDA_DROP_EVERY=40)
+    dropped = truth["cupti"]["dropped"]
+    check(dropped > 100, "too few dropped records")
+    equal(lost(summary), {"cupti": dropped}, "lost in the shim")
+    equal(summary["total"]["executions"]["received"], truth["executions"] - dropped, "executions received")
+    equal(summary["total"]["executions"]["produced"], truth["executions"], "executions produced")
+    check(re.search(rf"lost +{dropped:,} executions", stderr), f"the summary does not tell: {stderr}")
+
+
+CASES = {name[5:]: value for name, value in globals().items() if name.startswith("case_")}
+
+if __name__ == "__main__":
+    sys.exit(main(CASES, __doc__))
