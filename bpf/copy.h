@@ -44,13 +44,15 @@ static __always_inline u64 readable(u64 address, u64 bytes, u32 max_pages)
 	return bytes;
 }
 
-/* Faults in the pages of [address, end), 17 at most (64 KiB unaligned), up to the first that has
- * none. */
+/* Pages that the largest copy can touch: it starts anywhere in a page. */
+#define STACK_PAGES (GPUPROF_STACK_MAX_BYTES / PAGE_BYTES + 1)
+
+/* Faults in the pages of [address, end), STACK_PAGES at most, up to the first that has none. */
 static __noinline int fault_in(u64 address, u64 end)
 {
 	u8 byte;
 
-	for (u32 i = 0; i < 17 && address < end; i++) {
+	for (u32 i = 0; i < STACK_PAGES && address < end; i++) {
 		if (bpf_copy_from_user(&byte, 1, (void *)address))
 			break;
 		address = (address + PAGE_BYTES) & ~(PAGE_BYTES - 1);

@@ -49,6 +49,12 @@ struct vm_area_struct {
 	unsigned long vm_end;
 };
 
+#if defined(__TARGET_ARCH_x86)
+struct thread_struct {
+	unsigned long fsbase;
+};
+#endif
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -58,6 +64,9 @@ struct task_struct {
 	u64 start_boottime;
 	u64 self_exec_id;
 	struct signal_struct *signal;
+#if defined(__TARGET_ARCH_x86)
+	struct thread_struct thread;
+#endif
 };
 
 #pragma clang attribute pop

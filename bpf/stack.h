@@ -60,6 +60,29 @@ static __always_inline u64 stack_top(u64 sp, u32 *flags)
 	return 0;
 }
 
+/* Copied at most where nothing tells the stack's end: it may be all blind. */
+#define BLIND_BYTES 65536
+
+/*
+ * Bytes to try where the stack's top is unknown. The C libraries put a thread's descriptor at the
+ * outer end of its stack, and on x86-64 the thread pointer, in task->thread.fsbase since the
+ * thread's clone, is its address: all frames lie below. Elsewhere, and on stacks of somebody's own
+ * making, blind.
+ */
+static __always_inline u64 unbounded_bytes(u64 sp)
+{
+#if defined(__TARGET_ARCH_x86)
+	struct task_struct *task = (void *)bpf_get_current_task();
+	u64 descriptor = 0;
+
+	if (bpf_core_field_exists(task->thread.fsbase))
+		descriptor = BPF_CORE_READ(task, thread.fsbase);
+	if (descriptor > sp && descriptor - sp < MAIN_STACK_SPAN)
+		return descriptor - sp;
+#endif
+	return BLIND_BYTES;
+}
+
 /* DWARF numbering: System V x86-64 psABI figure 3.36; AADWARF64 section 4.1. */
 static __always_inline void put_regs(uint64_t *out, const struct user_regs *in)
 {
@@ -148,19 +171,26 @@ static __noinline int put_stack_once(struct user_regs *ctx, const struct hit *hi
 		return put_stack_class(ctx, hit, launch, copy, 32768);
 	if (bytes <= 49152)
 		return put_stack_class(ctx, hit, launch, copy, 49152);
+	if (bytes <= 65536)
+		return put_stack_class(ctx, hit, launch, copy, 65536);
+	if (bytes <= 98304)
+		return put_stack_class(ctx, hit, launch, copy, 98304);
+	if (bytes <= 131072)
+		return put_stack_class(ctx, hit, launch, copy, 131072);
+	if (bytes <= 196608)
+		return put_stack_class(ctx, hit, launch, copy, 196608);
 	return put_stack_class(ctx, hit, launch, copy, GPUPROF_STACK_MAX_BYTES);
 }
-
-#define STACK_PAGES (GPUPROF_STACK_MAX_BYTES / PAGE_BYTES + 1)
 
 /* Cuts the copy at its first unreadable page. */
 static __always_inline void shrink_to_readable(struct copy *copy)
 {
 	u64 bytes = readable(copy->address, copy->bytes, STACK_PAGES);
 
-	if (bytes < copy->bytes && !(copy->flags & GPUPROF_STACK_NO_BOUND)) {
-		copy->flags |= GPUPROF_STACK_PARTIAL;
+	if (bytes < copy->bytes) {
 		copy->flags &= ~GPUPROF_STACK_CUT;
+		if (!(copy->flags & GPUPROF_STACK_NO_BOUND))
+			copy->flags |= GPUPROF_STACK_PARTIAL;
 	}
 	copy->bytes = bytes;
 }
@@ -176,7 +206,7 @@ static __always_inline int put_stack(struct user_regs *ctx, const struct hit *hi
 	int result = UNREADABLE;
 
 	copy.top = stack_top(copy.address, &copy.flags);
-	copy.bytes = copy.top ? copy.top - copy.address : GPUPROF_STACK_MAX_BYTES;
+	copy.bytes = copy.top ? copy.top - copy.address : unbounded_bytes(copy.address);
 	if (copy.bytes > GPUPROF_STACK_MAX_BYTES) {
 		copy.bytes = GPUPROF_STACK_MAX_BYTES;
 		copy.flags |= GPUPROF_STACK_CUT;

@@ -42,7 +42,10 @@ GPUPROF_ASSERT_SIZE(gpuprof_ring_header, 80);
 #define GPUPROF_STACK_MAIN_THREAD 4u /* bounded by mm->start_stack */
 #define GPUPROF_STACK_NO_BOUND 8u    /* the stack's top was unknown (no bpf_find_vma) */
 
-#define GPUPROF_STACK_MAX_BYTES 65536u
+/*
+ * Most bytes copied of one stack. A fifth of a PyTorch training loop's stacks are deeper than 64 KiB.
+ */
+#define GPUPROF_STACK_MAX_BYTES 262144u
 
 struct gpuprof_stack_head {
   uint64_t regs[GPUPROF_REGS_MAX];

@@ -29,7 +29,9 @@ struct ProbeOptions {
   bool no_find_vma = false;      // stacks of threads have no known top (before 5.17)
 
   uint32_t events_ring_bytes = 16u << 20;  // powers of two, multiples of the page size
-  uint32_t stacks_ring_bytes = 16u << 20;
+  // The daemon's RSS holds every ring twice (the data is mapped twice, and present at once). At a
+  // quarter full the reader is woken; the rest takes 92 of the largest stacks, docs/adr/0008.
+  uint32_t stacks_ring_bytes = 32u << 20;
 
   // Most bytes a second that one process, or all processes of one user, may put into one ring. Each
   // ring has its own account, so stacks cannot eat the room of executions.

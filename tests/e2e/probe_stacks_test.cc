@@ -4,6 +4,7 @@
 #include <alloca.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -137,17 +138,88 @@ TEST_P(ProbeStacks, ThreadIsExact) {
 
 TEST_P(ProbeStacks, EveryDepthUpToTheCapIsExact) {
   begin();
-  for (int depth = 0; depth < 64; depth += 3) {
+  // Frames of 1 KiB and a bit, so the last ones end just below the cap: every size class.
+  for (int depth = 0; depth < 230; depth += depth < 64 ? 3 : 11) {
     fire_deep(depth, start_stack());
     ASSERT_FALSE(HasFatalFailure()) << depth;
-    EXPECT_GE(compared_, std::min<size_t>(depth * 1024, 60000)) << depth;
+    EXPECT_GE(compared_, static_cast<size_t>(depth) * 1024) << depth;
+    const SeenLaunch& seen = sink.launches.back();
+    EXPECT_EQ(seen.flags, GPUPROF_STACK_MAIN_THREAD) << depth;
+    EXPECT_EQ(seen.stack_address + seen.bytes.size(), start_stack()) << depth;
+  }
+  const ProbeCounters counters = session->counters();
+  EXPECT_EQ(counters.stacks_lost, 0u);
+  EXPECT_EQ(counters.stacks_cut, 0u);
+}
+
+TEST_P(ProbeStacks, DeepThreadIsWhole) {
+  begin();
+  on_thread(nullptr, 0, [&] {
+    volatile uint8_t outermost[64];
+    for (size_t i = 0; i < sizeof(outermost); i++) outermost[i] = static_cast<uint8_t>(i);
+    fire_deep(195, reinterpret_cast<uintptr_t>(&outermost[sizeof(outermost)]));
+    const SeenLaunch& seen = sink.launches.at(0);
+    EXPECT_GE(compared_, 195u << 10);
+    // All of it, although nothing told where the thread's stack ends.
+    EXPECT_GE(seen.stack_address + seen.bytes.size(),
+              reinterpret_cast<uintptr_t>(&outermost[sizeof(outermost)]));
+    EXPECT_EQ(seen.flags, off("find-vma") ? GPUPROF_STACK_NO_BOUND : 0u);
+  });
+}
+
+// A stack of the program's own making, in the middle of readable memory: without bpf_find_vma
+// nothing tells its end, and what is copied blindly stays small.
+TEST_P(ProbeStacks, ABlindCopyIsSmall) {
+  begin();
+  constexpr size_t kBytes = 2 << 20;
+  auto* memory = static_cast<uint8_t*>(
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  std::memset(memory, 0x5a, kBytes);
+  ucontext_t here;
+  ucontext_t there;
+  ASSERT_EQ(getcontext(&there), 0);
+  there.uc_stack.ss_sp = memory;
+  there.uc_stack.ss_size = kBytes / 4;
+  there.uc_link = &here;
+  makecontext(&there, +[] {
+    const gpuprof_launch_v1 launch = sample_launch(1);
+    probe_site_fire(GPUPROF_PROBE_LAUNCH, &launch, 1, 0);
+  }, 0);
+  // The main thread's descriptor is far from any stack; another thread's may be near.
+  ASSERT_EQ(swapcontext(&here, &there), 0);
+  poll();
+  ASSERT_EQ(sink.launches.size(), 1u);
+  const SeenLaunch& seen = sink.launches[0];
+  EXPECT_GE(seen.stack_address, reinterpret_cast<uintptr_t>(memory));
+  if (off("find-vma")) {
+    EXPECT_EQ(seen.flags, GPUPROF_STACK_NO_BOUND);
+    EXPECT_EQ(seen.bytes.size(), 64u << 10);
+  } else {
+    EXPECT_EQ(seen.flags, GPUPROF_STACK_CUT);
+    EXPECT_EQ(seen.bytes.size(), GPUPROF_STACK_MAX_BYTES);
+  }
+  munmap(memory, kBytes);
+}
+
+// The largest record and its head fit a ring of twice their size, again and again.
+TEST_P(ProbeStacks, TheLargestRecordFitsTheRing) {
+  ProbeOptions options;
+  options.stacks_ring_bytes = 512 << 10;
+  start(options);
+  attach();
+  watch_self();
+  for (int i = 0; i < 5; i++) {
+    fire_deep(290, start_stack());
+    ASSERT_FALSE(HasFatalFailure());
+    EXPECT_EQ(sink.launches.back().bytes.size(), GPUPROF_STACK_MAX_BYTES);
   }
   EXPECT_EQ(session->counters().stacks_lost, 0u);
 }
 
 TEST_P(ProbeStacks, DeeperThanTheCapIsMarkedCut) {
   begin();
-  fire_deep(80, start_stack());
+  fire_deep(290, start_stack());
   ASSERT_FALSE(HasFatalFailure());
   const SeenLaunch& seen = sink.launches[0];
   EXPECT_EQ(seen.bytes.size(), GPUPROF_STACK_MAX_BYTES);
