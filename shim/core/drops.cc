@@ -6,7 +6,6 @@
 #include "shim/core/clock.h"
 #include "shim/core/memfd.h"
 #include "shim/core/probes.h"
-#include "shim/core/self.h"
 #include "shim/core/status.h"
 
 namespace gpuprof::shim {
@@ -14,13 +13,17 @@ namespace {
 
 constinit std::atomic<uint64_t> drops[GPUPROF_DROP_CLASS_COUNT]{};
 
-// Threads spread over the lines by their id; two on one line still count exactly.
-constexpr uint32_t kShards = 64;
-struct alignas(64) LaunchShard {
+// A thread's counters: its own pair of cache lines (the prefetcher fetches pairs), given out in order at
+// its first launch, so that threads which launch side by side share none. The 257th thread shares
+// the first one's; they still count exactly, and what an ended thread counted stays.
+constexpr uint32_t kShards = 256;
+struct alignas(128) LaunchShard {
   std::atomic<uint64_t> seen{0};
   std::atomic<uint64_t> drawn{0};
 };
 constinit LaunchShard launches[kShards]{};
+constinit std::atomic<uint32_t> next_shard{0};
+__thread LaunchShard* this_shard;
 
 // What readers were told last. Guarded by `emitting`.
 constinit std::atomic<bool> emitting{false};
@@ -97,7 +100,10 @@ uint64_t drop_total(gpuprof_drop_class drop_class) {
 }
 
 void count_launch(bool drawn) {
-  LaunchShard& shard = launches[thread_id() % kShards];
+  if (this_shard == nullptr) {
+    this_shard = &launches[next_shard.fetch_add(1, std::memory_order_relaxed) % kShards];
+  }
+  LaunchShard& shard = *this_shard;
   shard.seen.fetch_add(1, std::memory_order_relaxed);
   if (drawn) shard.drawn.fetch_add(1, std::memory_order_relaxed);
 }

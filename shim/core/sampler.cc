@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/core/sampler.h"
 
+#include <cstring>
+
 #include "shim/core/clock.h"
 #include "shim/core/geometric.h"
 #include "shim/core/self.h"
@@ -14,11 +16,9 @@ constexpr uint64_t kScaleMax = kWeightOne << 12;
 constexpr uint64_t kBytesUnlimited = UINT64_MAX / 16;
 
 constinit ProcessBudget the_budget;
-// One sampler a kind: a graph launch or a copy that is rare beside a flood of kernels would else share
-// their p and hardly ever get a stack. Kinds never share a key when unsampled work is spread, so each
-// kind's estimate stays unbiased. Zeroed for each new thread and freed by the C library with the
-// thread: no destructor, no list.
-__thread ThreadSampler this_thread[GPUPROF_KIND_GRAPH + 1];
+// 8 KiB, in the shim's block of thread-local memory: allocated and zeroed by the C library when a
+// thread first uses it, freed with the thread. No destructor, no list.
+__thread ThreadSampler this_thread;
 
 uint64_t clamp(uint64_t value, uint64_t low, uint64_t high) {
   return value < low ? low : value > high ? high : value;
@@ -31,8 +31,8 @@ uint64_t multiply_divide(uint64_t a, uint64_t b, uint64_t c) {
 }
 
 // What a rate allows in one window; at least one, or nothing would ever be drawn.
-uint64_t window_budget(uint32_t rate) {
-  return rate < kWindowsPerSecond ? 1 : rate / kWindowsPerSecond;
+uint32_t window_budget(uint32_t rate) {
+  return rate < kWindowsPerSecond ? 1 : rate / static_cast<uint32_t>(kWindowsPerSecond);
 }
 
 // 1/p, 32.32, that makes `drawn` launches in `elapsed_ns` meet `rate` a second.
@@ -65,7 +65,7 @@ void ProcessBudget::configure(const SamplerRates& rates, uint64_t now_ns) {
   window_drawn_.store(0, std::memory_order_relaxed);
   window_bytes_.store(0, std::memory_order_relaxed);
   window_start_ns_.store(now_ns, std::memory_order_relaxed);
-  halve_at_.store(2 * window_budget(process_rate_.load(std::memory_order_relaxed)),
+  halve_at_.store(uint64_t{2} * window_budget(process_rate_.load(std::memory_order_relaxed)),
                   std::memory_order_relaxed);
   halve_bytes_at_.store(1, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
@@ -105,14 +105,15 @@ void ProcessBudget::roll_window(uint64_t now_ns) {
   const uint64_t bytes_scale = multiply_divide(bytes_demand, kWeightOne, bytes_allowed);
   if (bytes_scale > scale) scale = bytes_scale;
   scale_q32_.store(clamp(scale, kWeightOne, kScaleMax), std::memory_order_relaxed);
-  halve_at_.store(2 * window_budget(rate), std::memory_order_relaxed);
+  halve_at_.store(uint64_t{2} * window_budget(rate), std::memory_order_relaxed);
   halve_bytes_at_.store(1, std::memory_order_relaxed);
 }
 
 bool ProcessBudget::charge_bytes(uint64_t bytes, uint64_t now_ns) {
   roll_window(now_ns);
   const uint64_t budget = process_bytes_.load(std::memory_order_relaxed) / kWindowsPerSecond;
-  const uint64_t spent = window_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  const uint64_t before = window_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  const uint64_t spent = before + bytes;
   // Refusing what is drawn already favours the early launches of a window, so p is lowered three
   // times before it comes to that.
   uint64_t quarters = halve_bytes_at_.load(std::memory_order_relaxed);
@@ -121,7 +122,7 @@ bool ProcessBudget::charge_bytes(uint64_t bytes, uint64_t now_ns) {
       halve_bytes_at_.compare_exchange_strong(quarters, quarters + 1, std::memory_order_relaxed)) {
     scale_q32_.store(2 * scale, std::memory_order_relaxed);
   }
-  return spent <= 2 * budget;
+  return before < 2 * budget || before == 0;
 }
 
 // --- ThreadSampler ------------------------------------------------------------------------------
@@ -138,7 +139,9 @@ uint64_t ThreadSampler::next_random() {
   return result;
 }
 
-void ThreadSampler::redraw() { skip = geometric_skip(weight_q32, next_random()); }
+void ThreadSampler::redraw(Stratum& stratum) {
+  stratum.skip = geometric_skip(stratum.weight_q32, next_random());
+}
 
 void ThreadSampler::start(ProcessBudget& budget, uint64_t now_ns) {
   generation = budget.generation_.load(std::memory_order_acquire);
@@ -153,69 +156,149 @@ void ThreadSampler::start(ProcessBudget& budget, uint64_t now_ns) {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     word = z ^ (z >> 31);
   }
-  own_weight_q32 = kWeightOne;
+  // A thread's first start finds zeroes already.
+  if (window != 0) memset(tags, 0, sizeof tags);
+  window = 1;
   window_start_ns = now_ns;
-  window_launches = 0;
-  window_drawn = 0;
-  halve_at = 2 * window_budget(budget.thread_rate_.load(std::memory_order_relaxed));
-  weight_q32 = 0;
-  apply_weight(budget);
+  fresh = 0;
+  level_rate = budget.thread_rate_.load(std::memory_order_relaxed);
 }
 
-void ThreadSampler::apply_weight(ProcessBudget& budget) {
+ThreadSampler::Stratum& ThreadSampler::find(uint64_t key) {
+  const uint32_t tag = static_cast<uint32_t>(key >> 32) | 1;
+  const uint32_t place = static_cast<uint32_t>(key) % kStrata;
+  for (uint32_t i = 0; i < kProbes; ++i) {
+    const uint32_t at = (place + i) % kStrata;
+    if (tags[at] == tag) return strata[at];
+    if (tags[at] == 0) break;  // none becomes free again: the key is not behind it
+  }
+  return claim(place, tag);
+}
+
+// A free stratum, else one that is long idle, else one to share.
+ThreadSampler::Stratum& ThreadSampler::claim(uint32_t place, uint32_t tag) {
+  uint32_t oldest = place;
+  for (uint32_t i = 0; i < kProbes; ++i) {
+    const uint32_t at = (place + i) % kStrata;
+    if (tags[at] == 0) {
+      oldest = at;
+      break;
+    }
+    if (strata[at].window_start_ns < strata[oldest].window_start_ns) oldest = at;
+  }
+  if (tags[oldest] != 0 && window_start_ns - strata[oldest].window_start_ns < kStratumIdleNs) {
+    return strata[(place + (tag >> 16) % kProbes) % kStrata];
+  }
+  tags[oldest] = tag;
+  strata[oldest] = {};
+  return strata[oldest];
+}
+
+void ThreadSampler::apply_weight(ProcessBudget& budget, Stratum& stratum) {
   const bool unlimited = budget.thread_rate_.load(std::memory_order_relaxed) == kRateUnlimited;
-  scale_q32 = budget.scale_q32_.load(std::memory_order_relaxed);
-  const uint64_t weight = unlimited ? kWeightOne
-                                    : clamp(multiply_divide(own_weight_q32, scale_q32, kWeightOne),
-                                            kWeightOne, kWeightMax);
-  if (weight == weight_q32) return;  // the skip under way stays valid
-  weight_q32 = weight;
-  redraw();
+  stratum.scale_q32 = budget.scale_q32_.load(std::memory_order_relaxed);
+  const uint64_t weight =
+      unlimited ? kWeightOne
+                : clamp(multiply_divide(stratum.own_weight_q32, stratum.scale_q32, kWeightOne),
+                        kWeightOne, kWeightMax);
+  if (weight == stratum.weight_q32) return;  // the skip under way stays valid
+  stratum.weight_q32 = weight;
+  redraw(stratum);
+}
+
+// The rate that, given to every stratum of the window that ends which could use it, spends `rate` in
+// all: strata that launch less keep what they launch, the others share what is left.
+uint32_t ThreadSampler::level(uint32_t rate, uint64_t elapsed_ns) const {
+  if (rate == kRateUnlimited) return rate;
+  const uint64_t allowed_q8 = multiply_divide(uint64_t{rate} << 8, elapsed_ns, 1'000'000'000u);
+  uint64_t share_q8 = 0;
+  for (int round = 0; round < 4; ++round) {
+    uint64_t content_q8 = 0, others = 0;
+    for (uint32_t i = 0; i < kStrata; ++i) {
+      if (tags[i] == 0 || strata[i].window != window) continue;
+      const uint64_t launches_q8 = uint64_t{strata[i].launches} << 8;
+      if (launches_q8 <= share_q8) {
+        content_q8 += launches_q8;
+      } else {
+        ++others;
+      }
+    }
+    if (others == 0) break;
+    share_q8 = (allowed_q8 - clamp(content_q8, 0, allowed_q8)) / others;
+  }
+  const uint64_t level = multiply_divide(share_q8, 1'000'000'000u >> 8, elapsed_ns);
+  const uint32_t floor = rate < kMinStratumRate ? rate : kMinStratumRate;
+  return static_cast<uint32_t>(clamp(level, floor, rate));
 }
 
 void ThreadSampler::end_window(ProcessBudget& budget, uint64_t now_ns) {
-  const uint32_t rate = budget.thread_rate_.load(std::memory_order_relaxed);
-  own_weight_q32 =
-      clamp(weight_for(window_launches, rate, now_ns - window_start_ns), kWeightOne, kWeightMax);
+  level_rate =
+      level(budget.thread_rate_.load(std::memory_order_relaxed), now_ns - window_start_ns);
+  ++window;
   window_start_ns = now_ns;
-  window_launches = 0;
-  window_drawn = 0;
-  halve_at = 2 * window_budget(rate);
+  fresh = 0;
   // Here too, since a scale that makes draws rare must not wait for one to be lifted.
   budget.roll_window(now_ns);
 }
 
-bool ThreadSampler::draw(ProcessBudget& budget, uint64_t now_ns, uint64_t* weight) {
+// A stratum's first launch in a window.
+void ThreadSampler::enter_window(ProcessBudget& budget, Stratum& stratum) {
+  const bool known = stratum.weight_q32 != 0;
+  uint32_t rate = level_rate;
+  if (!known || stratum.window + 1 != window) {
+    // The level knows nothing of it: those that are new in a window share the thread's rate.
+    const uint32_t all = budget.thread_rate_.load(std::memory_order_relaxed);
+    const uint32_t shared = all == kRateUnlimited ? all : all / ++fresh;
+    rate = static_cast<uint32_t>(clamp(shared, all < kMinStratumRate ? all : kMinStratumRate, rate));
+  }
+  stratum.own_weight_q32 = kWeightOne;
+  if (known) {
+    stratum.own_weight_q32 =
+        clamp(weight_for(stratum.launches, rate, window_start_ns - stratum.window_start_ns),
+              kWeightOne, kWeightMax);
+  }
+  stratum.window = window;
+  stratum.window_start_ns = window_start_ns;
+  stratum.launches = 0;
+  stratum.drawn = 0;
+  stratum.budget = window_budget(rate);
+  stratum.halve_at = 2 * stratum.budget;
+  apply_weight(budget, stratum);
+}
+
+bool ThreadSampler::draw(ProcessBudget& budget, uint64_t key, uint64_t now_ns, uint64_t* weight) {
   // p is settled first, from the past alone; then this launch's coin is looked at.
-  if (generation != budget.generation_.load(std::memory_order_acquire) || weight_q32 == 0) {
+  if (window == 0 || generation != budget.generation_.load(std::memory_order_acquire)) {
     start(budget, now_ns);
   } else if (now_ns - window_start_ns >= kSamplerWindowNs) {
     end_window(budget, now_ns);
-    apply_weight(budget);
-  } else if (scale_q32 != budget.scale_q32_.load(std::memory_order_relaxed)) {
-    apply_weight(budget);
   }
-  ++window_launches;
-  if (skip != 0) {
-    --skip;
+  Stratum& stratum = find(key);
+  if (stratum.window != window) {
+    enter_window(budget, stratum);
+  } else if (stratum.scale_q32 != budget.scale_q32_.load(std::memory_order_relaxed)) {
+    apply_weight(budget, stratum);
+  }
+  ++stratum.launches;
+  if (stratum.skip != 0) {
+    --stratum.skip;
     return false;
   }
-  *weight = weight_q32;
-  redraw();
+  *weight = stratum.weight_q32;
+  redraw(stratum);
   budget.on_drawn(now_ns);
-  if (++window_drawn >= halve_at) {
-    halve_at += window_budget(budget.thread_rate_.load(std::memory_order_relaxed));
-    own_weight_q32 = clamp(2 * own_weight_q32, kWeightOne, kWeightMax);
-    apply_weight(budget);
+  if (++stratum.drawn >= stratum.halve_at) {
+    stratum.halve_at += stratum.budget;
+    stratum.own_weight_q32 = clamp(2 * stratum.own_weight_q32, kWeightOne, kWeightMax);
+    apply_weight(budget, stratum);
   }
   return true;
 }
 
 // --- the process's own --------------------------------------------------------------------------
 
-bool draw_launch(gpuprof_kind kind, uint64_t* weight_q32) {
-  const uint32_t stratum = kind <= GPUPROF_KIND_GRAPH ? static_cast<uint32_t>(kind) : 0;
-  const bool drawn = this_thread[stratum].draw(the_budget, monotonic_coarse_ns(), weight_q32);
+bool draw_launch(uint64_t key, uint64_t* weight_q32) {
+  const bool drawn = this_thread.draw(the_budget, key, monotonic_coarse_ns(), weight_q32);
   count_launch(drawn);
   return drawn;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The subscriber's callback. It runs on the application's thread at every enabled API call, so the
-// usual path (a launch that is not drawn) is a table look-up, three loads and the sampler's decrement.
+// usual path (a launch that is not drawn) is two table look-ups, a few loads and the sampler's decrement.
 #include "shim/core/clock.h"
 #include "shim/core/correlation.h"
 #include "shim/core/name_table.h"
@@ -12,6 +12,7 @@
 #include "shim/cupti/arming.h"
 #include "shim/cupti/callback_ids.h"
 #include "shim/cupti/callback_scope.h"
+#include "shim/cupti/launch_key.h"
 #include "shim/cupti/modules.h"
 #include "shim/cupti/service.h"
 
@@ -107,7 +108,8 @@ void on_api(Domain domain, CUpti_CallbackId id, const CUpti_CallbackData& data) 
     note_launch();
     const shim::WideCorrelation wide = shim::correlations().launch(data.correlationId);
     uint64_t weight_q32 = 0;
-    if (shim::draw_launch(kind_of(call), &weight_q32)) {
+    const uint64_t key = launch_key(domain, id, call, data.contextUid, data.functionParams);
+    if (shim::draw_launch(key, &weight_q32)) {
       emit_launch(domain, id, call, data, wide, weight_q32);
     }
   } else if (is_launch(call) && (phase == Phase::kArming || phase == Phase::kDisarming)) {

@@ -20,6 +20,7 @@ foreach(mode "" no_uprobe_multi no_sleepable no_nop5 no_find_vma
 endforeach()
 gpuprof_main_job(every_launch "" 180)
 gpuprof_main_job(sampling "" 180)
+gpuprof_main_job(rare_kernels "" 180)
 gpuprof_main_job(late_attach "" 180)
 gpuprof_main_job(daemon_killed "" 120)
 gpuprof_main_job(neighbour "" 120)

@@ -63,15 +63,21 @@ std::vector<Path>* make_paths(const char* root) {
   return paths;
 }
 
+/// Which kernel launch `i` is of.
+size_t kernel_of(const Options& options, uint64_t i) {
+  if (options.flood == 0) return i % kKernels;
+  const uint64_t place = i % (options.flood + (kKernels - 1) * options.flood_bursts);
+  return place < options.flood ? 0 : 1 + (place - options.flood) / options.flood_bursts;
+}
+
 /// Which call path launch `i` takes. In bursts it follows from the place in the burst, which is
 /// what fools a sampler that looks at the first launches after a pause.
 size_t path_of(const Options& options, uint64_t i, uint64_t thread) {
+  if (options.flood != 0) return kernel_of(options, i) % kPaths;
   if (!options.bursts) return (i * 7 + i / 20 + thread) % kPaths;
   const uint64_t place = i % kBurst;
   return place == 0 ? 0 : place < 4 ? 1 : place < 16 ? 2 : place < 48 ? 3 : 4;
 }
-
-size_t kernel_of(uint64_t i) { return i % kKernels; }
 
 /// Everything that follows a kernel launch by the options.
 Op follow_up(const Options& options, uint64_t i, uint64_t* bytes) {
@@ -101,7 +107,7 @@ __attribute__((always_inline)) inline void launch_loop(Shared& shared, uint64_t 
        !stop.load(std::memory_order_relaxed) && (options.launches == 0 || i < share); ++i) {
     if (!pace.wait(i)) break;
     const Path& path = paths[path_of(options, i, thread)];
-    const Kernel& kernel = shared.kernels[kernel_of(i)];
+    const Kernel& kernel = shared.kernels[kernel_of(options, i)];
     fake_cuda_label(path.label.c_str());
     work.beta = path.beta;
     work.gamma = path.gamma;

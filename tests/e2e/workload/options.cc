@@ -29,6 +29,8 @@ constexpr Number kNumbers[] = {
     {"--graph-nodes", &Options::graph_nodes},
     {"--driver-every", &Options::driver_every},
     {"--delay-ms", &Options::delay_ms},
+    {"--flood", &Options::flood},
+    {"--flood-bursts", &Options::flood_bursts},
 };
 
 constexpr Flag kFlags[] = {

@@ -31,7 +31,9 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   if (start_service_thread([](void*) { replay_on_edges(); }, nullptr) != Status::kOk) return 1;
   uint64_t weight = 0;
   configure_sampler({});
-  if (draw_launch(GPUPROF_KIND_KERNEL, &weight) && charge_stack_bytes(1)) ExecBatch().next().name_id = intern("kernel");
+  if (draw_launch(stratum_key(GPUPROF_KIND_KERNEL, 1, 64), &weight) && charge_stack_bytes(1)) {
+    ExecBatch().next().name_id = intern("kernel");
+  }
   clock_converter().sample();
   correlations().launch(correlations().begin_arm_at_init());
   (void)channel().modules().append(1, &weight, sizeof weight, monotonic_ns());

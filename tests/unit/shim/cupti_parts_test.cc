@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The adapter's parts that need no driver.
+#include <cupti.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -18,6 +19,7 @@
 #include "shim/cupti/callback_ids.h"
 #include "shim/cupti/capture_tracker.h"
 #include "shim/cupti/driver.h"
+#include "shim/cupti/launch_key.h"
 #include "shim/cupti/launch_rule.h"
 #include "shim/cupti/loader.h"
 #include "shim/cupti/mapped_objects.h"
@@ -86,6 +88,38 @@ TEST(CallbackIds, NumbersAreTheHeaders) {
     if (std::regex_match(found->second, renamed)) continue;
     EXPECT_EQ(found->second, name) << key.second;
   }
+}
+
+// --- launch keys ----------------------------------------------------------------------------------
+
+TEST(LaunchKey, IsTheFunctionOrTheGraphOfTheParameters) {
+  static_assert(offsetof(cuLaunchKernel_params, f) == 0);
+  static_assert(offsetof(cuLaunchKernelEx_params, f) == 8);
+  static_assert(offsetof(cuLaunchKernelEx_ptsz_params, f) == 8);
+  static_assert(offsetof(cuLaunchCooperativeKernel_params, f) == 0);
+  static_assert(offsetof(cuGraphLaunch_params, hGraph) == 0);
+  static_assert(offsetof(cudaLaunchKernel_v7000_params, func) == 0);
+  static_assert(offsetof(cudaLaunchKernelExC_v11060_params, func) == 8);
+  static_assert(offsetof(cudaGraphLaunch_v10000_params, graphExec) == 0);
+  const uint64_t words[] = {0x1000, 0x2000};
+  for (const uint32_t id : {307, 442, 477, 478, 514, 515}) {
+    const Call call = call_of(Domain::kDriver, id);
+    EXPECT_EQ(launched_work(Domain::kDriver, id, call, words), 0x1000u) << id;
+  }
+  for (const uint32_t id : {652, 653}) {
+    EXPECT_EQ(launched_work(Domain::kDriver, id, Call::kKernel, words), 0x2000u) << id;
+  }
+  for (const uint32_t id : {430, 431}) {
+    EXPECT_EQ(launched_work(Domain::kRuntime, id, Call::kKernel, words), 0x2000u) << id;
+  }
+  EXPECT_EQ(launched_work(Domain::kRuntime, 211, Call::kKernel, words), 0x1000u);
+  // Copies by their API function; without parameters likewise.
+  EXPECT_NE(launched_work(Domain::kDriver, 43, Call::kMemcpy, words),
+            launched_work(Domain::kDriver, 45, Call::kMemcpy, words));
+  EXPECT_EQ(launched_work(Domain::kDriver, 307, Call::kKernel, nullptr),
+            launched_work(Domain::kDriver, 307, Call::kKernel, nullptr));
+  EXPECT_NE(launch_key(Domain::kDriver, 307, Call::kKernel, 1, words),
+            launch_key(Domain::kDriver, 307, Call::kKernel, 2, words));
 }
 
 // --- capture --------------------------------------------------------------------------------------
