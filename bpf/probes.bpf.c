@@ -56,7 +56,7 @@ static __noinline int do_launch(struct user_regs *ctx, u32 again)
 	result = put_stack(ctx, &hit, &launch, again);
 	if (result != RING_FULL)
 		return result;
-	hit.head.flags = GPUPROF_RING_STACK_LOST;
+	hit.head.flags |= GPUPROF_RING_STACK_LOST;
 	return put_batch(&hit, again);
 }
 

@@ -14,6 +14,7 @@
 /* gpuprof_ring_header.flags */
 #define GPUPROF_RING_STACK_LOST \
   1u /* a launch whose stack was lost: ring full, quota or unreadable */
+#define GPUPROF_RING_WATCHED 2u /* the process is watched (others send process_v1 only) */
 
 struct gpuprof_ring_header {
   uint64_t time_ns;        /* bpf_ktime_get_ns() */

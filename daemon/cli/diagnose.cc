@@ -71,6 +71,12 @@ std::optional<Error> explain_state(uint32_t pid, const target::ShimStatus& statu
                    who +
                        ": the shim is in a state unknown to this gpu-profiled: "
                        "use the version the shim came with"};
+    case GPUPROF_STATE_IDLE:
+      // It tries again, less and less often.
+      if (status.reason == GPUPROF_REASON_SUBSCRIBE_FAILED ||
+          status.reason == GPUPROF_REASON_ENABLE_FAILED)
+        return Error{Code::kUnavailable, 0, who + ": CUPTI cannot trace in it: " + text};
+      return {};
     default:
       return {};
   }

@@ -25,7 +25,8 @@ std::string explain_no_shim(const InjectionFacts& facts);
 // Looks at `pid` and explains. kNoTarget, or what prevented looking.
 Error diagnose_no_shim(uint32_t pid);
 
-// A shim that is there and cannot trace: declined, inert, busy. Nullopt: it can.
+// A shim that is there and cannot trace: declined, inert, busy, failed by CUPTI. kUnavailable: it
+// tries again by itself. Nullopt: it can.
 std::optional<Error> explain_state(uint32_t pid, const target::ShimStatus& status);
 
 // kPermission naming every capability that profiling needs and we lack.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "daemon/base/process_id.h"
 #include "daemon/symbolize/symbolizer.h"
@@ -25,16 +26,28 @@ struct ShimBaseline {
   std::array<uint64_t, GPUPROF_DROP_CLASS_COUNT> drops{};
 };
 
-// Kept after the process exited, until the profile is written: its address space holds the mapped
-// files open, so its stacks are still symbolised.
+// What lay where while some of the stacks were taken.
+struct Layout {
+  std::shared_ptr<unwind::AddressSpace> space;
+  std::unique_ptr<symbolize::Symbolizer> symbolizer;
+  std::vector<uint32_t> module_of;  // its module's index -> index in ProcessRecord::modules
+};
+
+// One program of one process. Kept after the process exited, until the profile is written: its
+// address spaces hold the mapped files open, so its stacks are still symbolised.
 struct ProcessRecord {
-  ProcessId id;
+  ProcessId id;  // with the image
   std::string comm;
   std::string executable;
-  std::shared_ptr<unwind::AddressSpace> space;        // null: the process was gone before we looked
-  std::unique_ptr<unwind::Unwinder> unwinder;         // with `space`
-  std::unique_ptr<symbolize::Symbolizer> symbolizer;  // with `space`
+  // The last is the present one; a new one begins when a library is unmapped and another one is
+  // mapped in its place. None: the process was gone before we looked.
+  std::vector<Layout> layouts;
+  std::unique_ptr<unwind::Unwinder> unwinder;  // of the last layout
+  std::vector<symbolize::Module> modules;      // of all layouts, where there are several
   std::string space_error;
+  uint64_t opened_ns = 0;  // CLOCK_MONOTONIC
+  uint64_t refreshed_ns = 0;
+  bool stacks_since_refresh = false;
 
   std::unordered_map<uint64_t, std::string> kernel_names;
   std::unordered_map<uint32_t, std::string> thread_names;
@@ -55,7 +68,6 @@ struct ProcessRecord {
   std::array<uint64_t, GPUPROF_PROBE_COUNT> emitted{};     // likewise
   bool emitted_known = false;
   uint64_t injected_ns = 0;  // CLOCK_MONOTONIC of process_v1, 0: it was there before us
-  uint64_t first_record_ns = 0;
 };
 
 }  // namespace gpuprof::cli

@@ -2,6 +2,7 @@
 #include "daemon/cli/recorder.h"
 
 #include <limits.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,21 @@
 
 namespace gpuprof::cli {
 namespace {
+
+// A pc carries the number of its layout in the bits that no user address has (5-level paging: 56).
+constexpr int kLayoutShift = 57;
+constexpr size_t kMaxLayouts = size_t{1} << (64 - kLayoutShift);
+constexpr uint64_t kPcMask = (uint64_t{1} << kLayoutShift) - 1;
+constexpr size_t kMaxImages = 256;        // of one process
+constexpr uint32_t kUnseen = UINT32_MAX;  // the exec id of an image that sent nothing
+constexpr uint64_t kRefreshNs = 1'000'000'000;
+constexpr uint64_t kRefreshShare = 20;  // looking at maps takes at most 1/20 of our time
+
+uint64_t now_ns() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
 
 const symbolize::SymbolizedPc kUnresolved;
 // What unresolved pcs of a process whose maps were never read point into.
@@ -55,51 +71,124 @@ ProcessRecord* Recorder::add_process(ProcessId process, const ShimBaseline& base
   return &record;
 }
 
-void Recorder::process_exited(ProcessId process) {
-  joiner_.remove_process(process);
-  if (ProcessRecord* record = find(process); record != nullptr && record->space)
-    record->space->process_exited();
-}
-
 void Recorder::open_space(ProcessRecord& record) {
+  record.opened_ns = now_ns();
   if (auto stat = target::process_stat(record.id.pid);
       stat && stat->start_ticks == record.id.start_ticks) {
     record.comm = stat->comm;
     record.executable = executable_of(record.id.pid);
   }
-  auto space = unwind::AddressSpace::open(record.id, files_);
+  open_layout(record);
+}
+
+void Recorder::open_layout(ProcessRecord& record) {
+  auto space = unwind::AddressSpace::open(record.id.process(), files_);
   if (!space) {
     record.space_error = space.error().message;
     return;
   }
-  record.space = std::move(*space);
-  record.unwinder = std::make_unique<unwind::Unwinder>(record.space);
-  record.symbolizer = std::make_unique<symbolize::Symbolizer>(record.space, symbols_);
+  if (!record.layouts.empty()) record.layouts.back().space->process_exited();
+  Layout layout;
+  layout.space = std::move(*space);
+  layout.symbolizer = std::make_unique<symbolize::Symbolizer>(layout.space, symbols_);
+  record.unwinder = std::make_unique<unwind::Unwinder>(layout.space);
+  record.layouts.push_back(std::move(layout));
+}
+
+// A process's images are told apart by the kernel's count of its execs. The two rings are drained
+// in turn, so the stacks of one image may come after the first records of the next.
+ProcessId Recorder::image_of(const probe::EventSource& source) {
+  std::vector<uint32_t>& known = exec_ids_[source.process];
+  auto it = std::find(known.begin(), known.end(), source.exec_id);
+  ProcessId out = source.process;
+  if (it == known.end() && known.size() < kMaxImages) {
+    if (!known.empty()) {
+      out.image = static_cast<uint32_t>(known.size() - 1);
+      if (ProcessRecord* last = find(out); last != nullptr && !last->layouts.empty())
+        last->layouts.back().space->process_exited();
+    }
+    it = known.insert(known.end(), source.exec_id);
+  }
+  out.image = it == known.end() ? kMaxImages - 1 : static_cast<uint32_t>(it - known.begin());
+  return out;
 }
 
 // BPF delivers launches and executions of watched processes only, so an unknown sender is a child
-// whose process_v1 we did not recognise (its parent had exited) or did not get.
+// whose process_v1 we did not get.
 ProcessRecord* Recorder::record_of(const probe::EventSource& source) {
-  ProcessRecord* record = find(source.process);
-  if (record == nullptr) record = add_process(source.process, {});
+  const ProcessId id = image_of(source);
+  ProcessRecord* record = find(id);
+  if (record == nullptr) record = add_process(id, {});
   if (record == nullptr) return nullptr;
-  if (record->first_record_ns == 0) record->first_record_ns = source.time_ns;
   if (record->comm.empty()) record->comm = target::printable(source.comm, 15);
   return record;
 }
 
 void Recorder::on_process(const probe::EventSource& source, const gpuprof_process_v1& record) {
-  ProcessRecord* known = find(source.process);
-  if (!admit_(source.process, record) && known == nullptr) return;
-  if (known == nullptr) known = add_process(source.process, {});
-  if (known != nullptr) known->injected_ns = source.time_ns;
+  // That BPF watches it says that it descends from a process we were told of, also when all between
+  // them are gone: the watch is inherited at fork.
+  if (!source.watched) return;
+  // A process that was there before us and never sent a thing: is this its shim's first word, or
+  // has it become another program since?
+  std::vector<uint32_t>& images = exec_ids_[source.process];
+  if (const ProcessRecord* before = find(source.process);
+      before != nullptr && images.empty() && before->opened_ns < source.time_ns)
+    images.push_back(kUnseen);
+  ProcessRecord* known = record_of(source);
+  if (known == nullptr) return;
+  known->injected_ns = source.time_ns;
+  admit_(known->id, record);
+}
+
+void Recorder::process_exited(ProcessId process) {
+  for (auto& [id, record] : processes_) {
+    if (id.process() != process.process()) continue;
+    joiner_.remove_process(id);
+    for (const Layout& layout : record.layouts) layout.space->process_exited();
+  }
+}
+
+void Recorder::advance(uint64_t now_ns) {
+  joiner_.advance(now_ns);
+  if (now_ns >= next_refresh_ns_) refresh_one(now_ns);
+}
+
+// A library that is unmapped and another one in its place would pass for the first for ever:
+// unknown pcs make us look at the maps, known ones do not. At most one process a call.
+void Recorder::refresh_one(uint64_t now) {
+  ProcessRecord* due = nullptr;
+  for (auto& [id, record] : processes_) {
+    if (!record.stacks_since_refresh || record.layouts.empty()) continue;
+    if (now < std::max(record.refreshed_ns, record.opened_ns) + kRefreshNs) continue;
+    if (due == nullptr || record.refreshed_ns < due->refreshed_ns) due = &record;
+  }
+  if (due == nullptr) return;
+  due->stacks_since_refresh = false;
+  due->refreshed_ns = now;
+  const uint64_t begin = now_ns();
+  unwind::AddressSpace& space = *due->layouts.back().space;
+  if (!space.refresh() && space.replaced() && due->layouts.size() < kMaxLayouts) open_layout(*due);
+  next_refresh_ns_ = now + (now_ns() - begin) * kRefreshShare;
+}
+
+void Recorder::unwind(ProcessRecord& record, const StackSample& stack) {
+  record.unwinder->unwind(stack, scratch_);
+  // An unknown pc made it look at the maps, and something has taken another thing's place.
+  if (record.layouts.back().space->replaced() && record.layouts.size() < kMaxLayouts) {
+    const size_t before = record.layouts.size();
+    open_layout(record);
+    if (record.layouts.size() != before) record.unwinder->unwind(stack, scratch_);
+  }
+  record.stacks_since_refresh = true;
+  const uint64_t layout = uint64_t{record.layouts.size() - 1} << kLayoutShift;
+  for (uint64_t& pc : scratch_.pcs) pc = (pc & kPcMask) | layout;
 }
 
 void Recorder::on_launch(const probe::EventSource& source, const gpuprof_launch_v1& launch,
                          const StackSample* stack) {
   ProcessRecord* record = record_of(source);
   if (record == nullptr) {
-    joiner_.add_launch(source.process, launch, join::kNoStack, source.tid);
+    joiner_.add_launch(image_of(source), launch, join::kNoStack, source.tid);
     return;
   }
   ++record->stacks_taken;
@@ -107,19 +196,19 @@ void Recorder::on_launch(const probe::EventSource& source, const gpuprof_launch_
   if (stack == nullptr || record->unwinder == nullptr) {
     ++record->stack_ends[static_cast<size_t>(unwind::StackEnd::kNoStack)];
   } else {
-    record->unwinder->unwind(*stack, scratch_);
+    unwind(*record, *stack);
     ++record->stack_ends[static_cast<size_t>(scratch_.end)];
     id = stacks_.intern(scratch_.pcs);
     if (id == join::kNoStack && !scratch_.pcs.empty()) ++record->stacks_refused;
   }
   if (record->thread_names.size() < kMaxThreadNames && !record->thread_names.contains(source.tid))
     record->thread_names.emplace(source.tid, target::printable(source.comm, 15));
-  joiner_.add_launch(source.process, launch, id, source.tid);
+  joiner_.add_launch(record->id, launch, id, source.tid);
 }
 
 void Recorder::on_execs(const probe::EventSource& source, std::span<const gpuprof_exec_v1> execs) {
   ProcessRecord* record = record_of(source);
-  joiner_.add_execs(source.process, execs);
+  joiner_.add_execs(record != nullptr ? record->id : image_of(source), execs);
   if (record == nullptr) return;
   record->executions += execs.size();
   for (const gpuprof_exec_v1& exec : execs) {
@@ -196,6 +285,9 @@ void Recorder::set_totals(ProcessId process, const target::ShimStatus& status) {
 
 void Recorder::on_loss(ProcessId process, uint32_t probe, uint64_t records,
                        probe::LossReason reason) {
+  // Which image lost them is not known: the last one.
+  if (const auto images = exec_ids_.find(process); images != exec_ids_.end())
+    process.image = static_cast<uint32_t>(std::max<size_t>(images->second.size(), 1) - 1);
   joiner_.add_ring_loss(process, probe, records, static_cast<uint32_t>(reason));
   ProcessRecord* record = find(process);
   if (record == nullptr || probe >= GPUPROF_PROBE_COUNT) return;
@@ -221,12 +313,35 @@ Recorder::Totals Recorder::totals() const {
 
 const symbolize::SymbolizedPc& Recorder::resolve(ProcessId process, uint64_t pc) {
   ProcessRecord* record = find(process);
-  return record != nullptr && record->symbolizer ? record->symbolizer->resolve(pc) : kUnresolved;
+  if (record == nullptr || record->layouts.empty()) return kUnresolved;
+  if (record->layouts.size() == 1) return record->layouts[0].symbolizer->resolve(pc & kPcMask);
+  Layout& layout =
+      record->layouts[std::min<size_t>(pc >> kLayoutShift, record->layouts.size() - 1)];
+  resolved_ = layout.symbolizer->resolve(pc & kPcMask);
+  const std::vector<symbolize::Module>& theirs = layout.symbolizer->modules();
+  while (layout.module_of.size() < theirs.size()) {
+    const symbolize::Module& module = theirs[layout.module_of.size()];
+    const bool is_file = !module.path.starts_with('[');  // others' bounds widen
+    const auto same = std::find_if(
+        record->modules.begin(), record->modules.end(), [&](const symbolize::Module& known) {
+          return known.path == module.path && known.build_id == module.build_id &&
+                 (!is_file || (known.start == module.start && known.limit == module.limit));
+        });
+    layout.module_of.push_back(static_cast<uint32_t>(same - record->modules.begin()));
+    if (same == record->modules.end()) record->modules.push_back(module);
+  }
+  const symbolize::Module& found = theirs[resolved_.module];
+  resolved_.module = layout.module_of[resolved_.module];
+  symbolize::Module& module = record->modules[resolved_.module];
+  module.start = std::min(module.start, found.start);
+  module.limit = std::max(module.limit, found.limit);
+  return resolved_;
 }
 
 const std::vector<symbolize::Module>& Recorder::modules(ProcessId process) {
   ProcessRecord* record = find(process);
-  return record != nullptr && record->symbolizer ? record->symbolizer->modules() : kUnknownModules;
+  if (record == nullptr || record->layouts.empty()) return kUnknownModules;
+  return record->layouts.size() == 1 ? record->layouts[0].symbolizer->modules() : record->modules;
 }
 
 join::ProcessInfo Recorder::process(ProcessId process) {

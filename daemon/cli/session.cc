@@ -57,7 +57,8 @@ Session::Session(const Options& options, Console& console)
     : options_(options),
       console_(console),
       recorder_([this](ProcessId process, const gpuprof_process_v1& record) {
-        return admit(process, record);
+        if (!finishing_ && newcomers_.size() < kMaxNewcomers)
+          newcomers_.push_back({process, record.memfd});
       }) {}
 
 Result<std::unique_ptr<Session>> Session::create(const Options& options, Console& console) {
@@ -79,10 +80,7 @@ Status Session::attach(const target::ShimFile& file) {
   return {};
 }
 
-Status Session::watch(ProcessId process) {
-  roots_.push_back(process.pid);
-  return probes_->watch(process);
-}
+Status Session::watch(ProcessId process) { return probes_->watch(process); }
 
 target::ControlRequest Session::request() const {
   target::ControlRequest out;
@@ -107,13 +105,13 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
     target.trouble = error.message;
     return tl::unexpected<Error>(error);
   };
-  auto pidfd = target::open_pidfd(process);
+  auto pidfd = target::open_pidfd(process.process());
   if (!pidfd) {
     target.exited = true;
     return refuse(pidfd.error());
   }
   target.pidfd = std::move(*pidfd);
-  auto channel = target::ShimChannel::open(process, memfd_hint);
+  auto channel = target::ShimChannel::open(process.process(), memfd_hint);
   // process_v1 named a memfd that is gone: the process is on its way out, though no zombie yet.
   const bool leaving = !channel && (has_exited(target.pidfd) ||
                                     (memfd_hint && channel.error().code == Code::kNoTarget));
@@ -129,7 +127,9 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   if (!status) return refuse(status.error());
   target.status = *status;
   target.armed_late = !was_running && status->state == GPUPROF_STATE_IDLE;
-  if (!was_running && status->state == GPUPROF_STATE_INERT) {  // exiting: nothing left to control
+  if (was_running) target.arms_before = status->arms;
+  if (!was_running && status->state == GPUPROF_STATE_INERT &&
+      status->reason == GPUPROF_REASON_EXITING) {  // nothing left to control
     target.channel = std::move(*channel);
     return {};
   }
@@ -138,37 +138,28 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
     return refuse(*trouble);
   if (auto ok = channel->acquire("gpu-profiled"); !ok) return refuse(ok.error());
   recorder_.add_process(process, was_running ? baseline_of(*status) : ShimBaseline());
-  if (auto ok = probes_->watch(process); !ok) return refuse(ok.error());
+  if (auto ok = probes_->watch(process.process()); !ok) return refuse(ok.error());
   if (auto ok = channel->request(request()); !ok) return refuse(ok.error());
   target.channel = std::move(*channel);
   return {};
 }
 
-bool Session::belongs_to_us(uint32_t pid) const {
-  auto is_ours = [&](uint32_t candidate) {
-    return std::find(roots_.begin(), roots_.end(), candidate) != roots_.end() ||
-           std::any_of(controlled_.begin(), controlled_.end(), [&](const auto& entry) {
-             return entry.first.pid == candidate && !entry.second.exited;
-           });
-  };
-  for (int depth = 0; depth < 64 && pid > 1; ++depth) {
-    if (is_ours(pid)) return true;
-    auto stat = target::process_stat(pid);
-    if (!stat) return false;
-    pid = stat->parent;
+// exec closed the memfd of the program before and opened another: ours still tells its totals.
+void Session::retire_images_before(ProcessId process) {
+  for (auto& [id, target] : controlled_) {
+    if (id.process() != process.process() || id.image >= process.image || target.exited) continue;
+    target.exited = true;
+    target.forgotten = true;
+    if (!target.channel) continue;
+    if (auto status = target.channel->read_status()) {
+      target.status = *status;
+      recorder_.set_totals(id, *status);
+    }
   }
-  return false;
-}
-
-bool Session::admit(ProcessId process, const gpuprof_process_v1& record) {
-  if (!belongs_to_us(process.pid)) return false;
-  if (!finishing_ && newcomers_.size() < kMaxNewcomers)
-    newcomers_.push_back({process, record.memfd});
-  return true;
 }
 
 void Session::adopt_newcomers() {
-  // Children whose process_v1 was not recognised show up by their records (Recorder::record_of).
+  // Children whose process_v1 was lost show up by their records (Recorder::record_of).
   for (const auto& [id, record] : recorder_.processes()) {
     if (record.executions + record.stacks_taken > 0 && !controlled_.contains(id) && !finishing_)
       newcomers_.push_back({id, -1});
@@ -180,6 +171,7 @@ void Session::adopt_newcomers() {
     if (known != controlled_.end() &&
         (known->second.channel || known->second.forgotten || next.memfd < 0))
       continue;
+    retire_images_before(next.process);
     auto ok =
         adopt(next.process, next.memfd >= 0 ? std::optional(next.memfd) : std::nullopt, false);
     const bool gone = !ok && ok.error().code == Code::kNotFound;  // a short process: nothing to say
@@ -199,7 +191,7 @@ void Session::note_exit(Controlled& target) {
       recorder_.set_totals(target.id, *status);
     }
   }
-  probes_->forget(target.id);
+  probes_->forget(target.id.process());
   recorder_.process_exited(target.id);
   // Thousands of short processes may pass before the profile is written. The memfd is also the last
   // holder of the shim's pages.
@@ -227,7 +219,9 @@ void Session::look_after(Controlled& target, uint64_t now_ns) {
   auto trouble = explain_state(target.id.pid, *status);
   if (!trouble || target.trouble_told || finishing_) return;
   if (status->reason == GPUPROF_REASON_EXITING) return;
-  if (status->state == GPUPROF_STATE_BUSY && now_ns - target.adopted_ns < kBusyPatienceNs) return;
+  // It tries again by itself, and the other client may end.
+  const bool may_pass = trouble->code == Code::kUnavailable;
+  if (may_pass && now_ns - target.adopted_ns < kBusyPatienceNs) return;
   target.trouble_told = true;
   target.trouble = trouble->message;
   console_.line(trouble->message);
@@ -263,6 +257,24 @@ bool Session::any_alive() const {
   return std::any_of(controlled_.begin(), controlled_.end(), [](const auto& entry) {
     return entry.second.channel && !entry.second.exited;
   });
+}
+
+std::optional<std::string> Session::why_nothing() const {
+  for (const auto& [id, target] : controlled_) {
+    if (target.armed_ns != 0 || target.status.arms > target.arms_before) return {};
+  }
+  for (const auto& [id, target] : controlled_) {
+    if (target.trouble_told) return "";
+    if (!target.trouble.empty()) return target.trouble;
+    if (auto trouble = explain_state(id.pid, target.status)) return trouble->message;
+    const auto stat = target::process_stat(id.pid);
+    if (stat && (stat->state == 'T' || stat->state == 't'))
+      return "process " + std::to_string(id.pid) +
+             " is stopped, so tracing could not begin: continue it (kill -CONT " +
+             std::to_string(id.pid) + ") and attach again";
+  }
+  return "no GPU work was launched while attached, so tracing could not begin: attach while the "
+         "program uses the GPU, or for longer";
 }
 
 bool Session::all_disarmed() {

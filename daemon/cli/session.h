@@ -25,9 +25,9 @@
 
 namespace gpuprof::cli {
 
-// One process whose shim we control, or tried to.
+// One program of a process whose shim we control, or tried to.
 struct Controlled {
-  ProcessId id;
+  ProcessId id;  // with the image
   UniqueFd pidfd;
   // Readable after the process exited, until its final totals are read (`forgotten`).
   std::optional<target::ShimChannel> channel;
@@ -35,6 +35,7 @@ struct Controlled {
   std::string trouble;        // why it could not be profiled; empty: none
   uint64_t adopted_ns = 0;    // CLOCK_MONOTONIC
   uint64_t armed_ns = 0;      // first seen tracing, 0: never
+  uint32_t arms_before = 0;   // how often it was armed before us
   bool was_running = false;   // it was there before us
   bool armed_late = false;    // armed by us, not by its own environment
   bool exited = false;
@@ -63,6 +64,8 @@ class Session {
   void tick(std::chrono::milliseconds wait);
   // Is any process whose shim we control still alive?
   [[nodiscard]] bool any_alive() const;
+  // Where not one target traced: why, in one line. Empty: that has been told on the console already.
+  [[nodiscard]] std::optional<std::string> why_nothing() const;
 
   // Disarms and waits (at most `patience`) until each shim has sent its last records, drains the
   // rings and closes the books. `hurry` is asked between polls: true ends the wait.
@@ -76,9 +79,8 @@ class Session {
 
  private:
   Session(const Options& options, Console& console);
-  bool admit(ProcessId process, const gpuprof_process_v1& record);
-  bool belongs_to_us(uint32_t pid) const;
   void adopt_newcomers();
+  void retire_images_before(ProcessId process);
   void look_after(Controlled& target, uint64_t now_ns);
   void note_exit(Controlled& target);
   bool all_disarmed();
@@ -90,7 +92,6 @@ class Session {
   Recorder recorder_;
   std::unique_ptr<probe::ProbeSession> probes_;
   std::map<ProcessId, Controlled> controlled_;
-  std::vector<uint32_t> roots_;
   struct Newcomer {
     ProcessId process;
     int memfd = -1;

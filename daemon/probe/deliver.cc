@@ -44,6 +44,8 @@ EventSource Decoder::source(const gpuprof_ring_header& header) {
   return {.process = process_id(header.start_boottime, header.pid),
           .tid = header.tid,
           .uid = header.uid,
+          .exec_id = header.exec_id,
+          .watched = (header.flags & GPUPROF_RING_WATCHED) != 0,
           .time_ns = header.time_ns,
           .comm = comm};
 }

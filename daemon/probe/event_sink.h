@@ -19,6 +19,8 @@ struct EventSource {
   ProcessId process;
   uint32_t tid = 0;  // at the daemon's pid namespace level
   uint32_t uid = 0;
+  uint32_t exec_id = 0;   // the kernel's count of the process's execs: which program it runs
+  bool watched = false;   // BPF watches it: named to watch(), or forked by one that was watched
   uint64_t time_ns = 0;   // bpf_ktime_get_ns() of the hit
   std::string_view comm;  // of the thread
 };

@@ -229,16 +229,7 @@ Mapping AddressSpace::open_mapping(const MapsLine& line) {
 bool AddressSpace::load() {
   const auto text = read_all(proc_dir_, "maps", kMaxMapsBytes);
   if (!text || text->empty()) return false;  // gone, or a zombie
-  struct stat exe = {};
-  const bool have_exe = fstatat(proc_dir_.get(), "exe", &exe, 0) == 0;
-  const bool same_exe =
-      !have_exe || exe_inode_ == 0 || (exe.st_dev == exe_dev_ && exe.st_ino == exe_inode_);
-  if (have_exe) {
-    exe_dev_ = exe.st_dev;
-    exe_inode_ = exe.st_ino;
-  }
-  // The descriptor stays with the memory it was opened on, which exec replaces.
-  if (!mem_.valid() || !same_exe) mem_ = open_at(proc_dir_, "mem", O_RDONLY);
+  if (!is_same_program()) return false;
   std::vector<Mapping> fresh;
   for (std::string_view rest = *text; !rest.empty() && fresh.size() < kMaxMappings;) {
     const size_t end = rest.find('\n');
@@ -246,20 +237,56 @@ bool AddressSpace::load() {
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     if (!line || !line->executable) continue;
     const Mapping* known = lookup(line->start);
-    const bool unchanged = known != nullptr && same_exe && known->start == line->start &&
+    const bool unchanged = known != nullptr && known->start == line->start &&
                            known->end == line->end && known->file_offset == line->file_offset &&
                            known->inode == line->inode && known->dev == line->dev;
     fresh.push_back(unchanged ? *known : open_mapping(*line));
   }
-  merge(std::move(fresh), same_exe);
+  if (would_replace(fresh)) {
+    replaced_ = true;
+    return false;
+  }
+  merge(std::move(fresh));
   return true;
 }
 
+// The descriptor of the memory stays with what it was opened on, and reads nothing once exec (or
+// exit) has replaced it: so also an exec of the same file is seen.
+bool AddressSpace::is_same_program() {
+  struct stat exe = {};
+  const bool have_exe = fstatat(proc_dir_.get(), "exe", &exe, 0) == 0;
+  if (have_exe && exe_inode_ != 0 && (exe.st_dev != exe_dev_ || exe.st_ino != exe_inode_))
+    return false;
+  if (have_exe) {
+    exe_dev_ = exe.st_dev;
+    exe_inode_ = exe.st_ino;
+  }
+  if (!mem_.valid()) mem_ = open_at(proc_dir_, "mem", O_RDONLY);
+  if (!mem_.valid() || mappings_.empty()) return true;
+  uint8_t byte = 0;
+  return pread(mem_.get(), &byte, 1, static_cast<off_t>(mappings_.front().start)) != 0;
+}
+
+// Only files can be mistaken for one another: generated code has its perf map.
+bool AddressSpace::would_replace(const std::vector<Mapping>& fresh) const {
+  for (const Mapping& now : fresh) {
+    if (!now.file) continue;
+    auto old = std::upper_bound(mappings_.begin(), mappings_.end(), now.start,
+                                [](uint64_t at, const Mapping& m) { return at < m.end; });
+    for (; old != mappings_.end() && old->start < now.end; ++old) {
+      if (!old->file) continue;
+      // The inode is pinned by our mapping of it, so its number is not reused.
+      if (old->inode != now.inode || old->dev != now.dev || old->bias != now.bias) return true;
+    }
+  }
+  return false;
+}
+
 // What was mapped before stays known where nothing new is: its samples may still be in flight.
-void AddressSpace::merge(std::vector<Mapping> fresh, bool keep_stale) {
+void AddressSpace::merge(std::vector<Mapping> fresh) {
   std::sort(fresh.begin(), fresh.end(),
             [](const Mapping& a, const Mapping& b) { return a.start < b.start; });
-  if (keep_stale && fresh.size() < kMaxMappings) {
+  if (fresh.size() < kMaxMappings) {
     std::vector<Mapping> stale;
     for (Mapping& old : mappings_) {
       const auto next = std::upper_bound(fresh.begin(), fresh.end(), old.start,

@@ -41,8 +41,10 @@ struct Mapping {
 // Purpose: every file that a pc of the process can lie in is opened at first sight of the process,
 // so stacks are unwound and symbolised also after it exited. `find` re-reads /proc/PID/maps when a
 // pc is unknown and the process still lives, within a time budget (5 % of wall time), since a
-// hostile process can produce unknown pcs at will. Mappings that disappeared stay known until
-// something else takes their place: samples taken before are still in flight.
+// hostile process can produce unknown pcs at will. Mappings that disappeared stay known, since
+// samples taken before are still to be symbolised. So a space never forgets: when another file
+// appears where one was (dlclose, dlopen), `replaced` tells that a new space has to be opened for
+// the samples to come, and exec ends it.
 // Threads: one at a time. Failure: `open` fails if the process is gone; later nothing fails, the
 // last good state is kept.
 class AddressSpace {
@@ -56,10 +58,13 @@ class AddressSpace {
 
   // The mapping that holds `pc`, or null. The pointer is valid until the next find() or refresh().
   const Mapping* find(uint64_t pc);
-  // Reads the maps again. False if the process is gone (the old state is kept).
+  // Reads the maps again. False if the process is gone or runs another program, or if a mapping was
+  // replaced (the old state is kept).
   bool refresh();
-  // The process is gone for good: gives back the descriptors that only a living one can use. What
-  // was known stays; its root stays open.
+  // A file lies where another one lay: what is mapped now needs a space of its own.
+  [[nodiscard]] bool replaced() const { return replaced_; }
+  // The process is gone for good, or what it was when this was read: gives back the descriptors that
+  // only a living one can use. What was known stays; its root stays open.
   void process_exited();
   [[nodiscard]] std::span<const Mapping> mappings() const { return mappings_; }
   [[nodiscard]] ProcessId process() const { return process_; }
@@ -82,7 +87,9 @@ class AddressSpace {
   bool load();
   Mapping open_mapping(const MapsLine& line);
   [[nodiscard]] UniqueFd open_mapped_file(const MapsLine& line) const;
-  void merge(std::vector<Mapping> fresh, bool keep_stale);
+  [[nodiscard]] bool is_same_program();
+  [[nodiscard]] bool would_replace(const std::vector<Mapping>& fresh) const;
+  void merge(std::vector<Mapping> fresh);
   [[nodiscard]] const Mapping* lookup(uint64_t pc) const;
   bool take_refresh_budget();
 
@@ -98,6 +105,7 @@ class AddressSpace {
   mutable size_t last_hit_ = 0;
   uint64_t generation_ = 0;
   bool alive_ = true;
+  bool replaced_ = false;
   int64_t refresh_credit_ns_ = 0;
   int64_t last_credit_ns_ = 0;
 };

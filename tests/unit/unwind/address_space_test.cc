@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/unwind/address_space.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -9,8 +10,11 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <vector>
 
 #include "daemon/unwind/elf_file.h"
 #include "daemon/unwind/file_cache.h"
@@ -168,6 +172,103 @@ TEST(AddressSpace, UnknownPcsCostABoundedTime) {
   const uint64_t refreshes = (*space)->generation() - before;
   EXPECT_GT(refreshes, 0u);
   EXPECT_LT(refreshes, 20'000u);
+}
+
+// A child that does a step each time `go` is told to.
+class Steps {
+ public:
+  explicit Steps(const std::vector<std::function<void()>>& steps) {
+    int go[2], done[2];
+    if (pipe(go) != 0 || pipe(done) != 0) abort();
+    child_ = fork();
+    if (child_ == 0) {
+      fcntl(done[1], F_SETFD, FD_CLOEXEC);  // an exec is done when it has happened
+      close(go[1]);
+      close(done[0]);
+      for (const auto& step : steps) {
+        char byte = 0;
+        if (read(go[0], &byte, 1) != 1) _exit(0);
+        step();
+        if (write(done[1], &byte, 1) != 1) _exit(0);
+      }
+      for (;;) pause();
+    }
+    close(go[0]);
+    close(done[1]);
+    go_ = UniqueFd(go[1]);
+    done_ = UniqueFd(done[0]);
+  }
+  ~Steps() {
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+  }
+  void step() const {
+    char byte = 0;
+    if (write(go_.get(), &byte, 1) != 1) abort();
+    (void)!read(done_.get(), &byte, 1);
+  }
+  [[nodiscard]] uint32_t pid() const { return static_cast<uint32_t>(child_); }
+
+ private:
+  pid_t child_ = 0;
+  UniqueFd go_, done_;
+};
+
+void map_text(const char* path, void* where) {
+  const int fd = open(path, O_RDONLY);
+  if (mmap(where, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd, 0x2000) == MAP_FAILED)
+    _exit(9);
+  close(fd);
+}
+
+// dlclose and dlopen of another library at the same address: old stacks keep the old one.
+TEST(AddressSpace, AnotherFileInItsPlaceAsksForANewSpace) {
+  FileCache files;
+  void* where = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(where, MAP_FAILED);
+  const auto pc = reinterpret_cast<uint64_t>(where) + 16;
+  const Steps child(
+      {[&] { map_text("/bin/true", where); }, [&] { map_text("/bin/false", where); }});
+  child.step();
+  auto before = AddressSpace::open({child.pid(), 0}, files);
+  ASSERT_TRUE(before.has_value());
+  EXPECT_TRUE((*before)->refresh());
+  child.step();
+  EXPECT_FALSE((*before)->refresh());
+  EXPECT_TRUE((*before)->replaced());
+  ASSERT_NE((*before)->find(pc), nullptr);
+  EXPECT_TRUE((*before)->find(pc)->path.ends_with("/true"));
+  auto after = AddressSpace::open({child.pid(), 0}, files);
+  ASSERT_TRUE(after.has_value());
+  ASSERT_NE((*after)->find(pc), nullptr);
+  EXPECT_TRUE((*after)->find(pc)->path.ends_with("/false"));
+  EXPECT_FALSE((*after)->replaced());
+  munmap(where, 4096);
+}
+
+// What the test below execs: this very file, as another process image.
+[[gnu::constructor]] void sleep_if_asked() {
+  if (getenv("GPUPROF_TEST_SLEEP") != nullptr) sleep(60);
+}
+
+// Also of the same file, which lies elsewhere then.
+TEST(AddressSpace, ExecEndsIt) {
+  for (const char* program : {"/bin/sleep", "/proc/self/exe"}) {
+    FileCache files;
+    const Steps child({[&] {
+      setenv("GPUPROF_TEST_SLEEP", "1", 1);
+      execl(program, "sleep", "60", nullptr);
+    }});
+    auto space = AddressSpace::open({child.pid(), 0}, files);
+    ASSERT_TRUE(space.has_value());
+    const auto here = reinterpret_cast<uint64_t>(&parse_maps_line);
+    EXPECT_TRUE((*space)->refresh());
+    child.step();
+    EXPECT_FALSE((*space)->refresh()) << program;
+    EXPECT_FALSE((*space)->replaced());
+    ASSERT_NE((*space)->find(here), nullptr) << program;
+    EXPECT_NE((*space)->find(here)->file, nullptr);
+  }
 }
 
 TEST(AddressSpace, OpensInTheTargetsRootRegularFilesOnly) {
