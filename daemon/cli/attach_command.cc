@@ -98,19 +98,6 @@ Status begin(Session& session, const Found& found, Console& console) {
   return {};
 }
 
-// Why nothing came, where nothing came: the state that a target never left.
-std::optional<std::string> why_nothing(const Session& session) {
-  for (const auto& [id, target] : session.controlled()) {
-    if (target.armed_ns != 0 || target.status.arms > 0) return {};
-  }
-  for (const auto& [id, target] : session.controlled()) {
-    if (!target.trouble.empty()) return target.trouble;
-  }
-  return "no GPU work was launched while attached, so tracing could not begin: attach while the "
-         "program "
-         "uses the GPU, or for longer";
-}
-
 int fail_with_line(Console& console, const Error& error, int exit_code) {
   console.line(error.message);
   return exit_code;
@@ -138,6 +125,8 @@ int attach_command(const Options& options, Console& console) {
   if (!session) return fail_with_line(console, session.error(), exit_code_of(session.error()));
   if (auto ok = begin(**session, *found, console); !ok)
     return fail_with_line(console, ok.error(), kExitNothingProfiled);
+  if (auto ok = files->drop_privileges(**session, -1, console); !ok)
+    return fail_with_line(console, ok.error(), kExitFailure);
 
   Progress progress(**session, console);
   const uint64_t deadline = options.duration
@@ -150,8 +139,10 @@ int attach_command(const Options& options, Console& console) {
   const join::JoinResult result =
       (*session)->finish(kDisarmPatience, [&] { return signals->next().has_value(); });
   if (result.rows.empty()) {
-    if (auto why = why_nothing(**session))
-      return fail_with_line(console, {Code::kNoTarget, 0, *why}, kExitNothingProfiled);
+    if (auto why = (*session)->why_nothing()) {
+      const std::string text = why->empty() ? "nothing was profiled; no file written" : *why;
+      return fail_with_line(console, {Code::kNoTarget, 0, text}, kExitNothingProfiled);
+    }
   }
   return files->write(**session, result, console);
 }

@@ -136,8 +136,9 @@ int Command::wait_exit() {
   return *status_;
 }
 
-void Command::send(int signal) const {
-  if (pid_ > 0 && !status_) ::kill(pid_, signal);
+bool Command::send(int signal) const {
+  errno = ESRCH;
+  return pid_ > 0 && !status_ && ::kill(pid_, signal) == 0;
 }
 
 }  // namespace gpuprof::cli

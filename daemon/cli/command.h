@@ -39,7 +39,8 @@ class Command {
   // Waits for it.
   int wait_exit();
 
-  void send(int signal) const;
+  // False with errno where it could not be sent.
+  bool send(int signal) const;
   [[nodiscard]] pid_t pid() const { return pid_; }
 
   Command(Command&&) = default;

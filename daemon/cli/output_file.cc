@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <ctime>
 
+#include "daemon/cli/deputy.h"
+
 namespace gpuprof::cli {
 namespace {
 
@@ -72,10 +74,26 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
       directory_fd_(std::move(other.directory_fd_)),
       file_(std::move(other.file_)),
       temporary_(std::exchange(other.temporary_, {})),
-      in_place_(other.in_place_) {}
+      in_place_(other.in_place_),
+      deputy_(other.deputy_),
+      deputy_index_(other.deputy_index_) {}
 
-OutputFile::~OutputFile() {
+OutputFile::~OutputFile() { remove_temporary(); }
+
+void OutputFile::remove_temporary() {
   if (!temporary_.empty()) ::unlinkat(directory_fd_.get(), temporary_.c_str(), 0);
+  temporary_.clear();
+}
+
+void OutputFile::delegate(Deputy& deputy, uint32_t index) {
+  deputy_ = &deputy;
+  deputy_index_ = index;
+}
+
+void OutputFile::add_descriptors(std::vector<int>& out) const {
+  for (const UniqueFd* fd : {&directory_fd_, &file_}) {
+    if (fd->valid()) out.push_back(fd->get());
+  }
 }
 
 Result<OutputFile> OutputFile::open(const std::string& path, Existing existing,
@@ -127,7 +145,7 @@ Result<std::string> OutputFile::commit(std::string_view bytes) {
   if (in_place_) return path_;
   // Delayed allocation reports a full disk here, not at write.
   if (::fsync(file_.get()) != 0) return tl::unexpected<Error>(explain(errno, path_));
-  return publish();
+  return deputy_ != nullptr ? deputy_->publish(deputy_index_) : publish();
 }
 
 Status OutputFile::give_name(const std::string& name, bool replace) {

@@ -7,12 +7,15 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/base/result.h"
 #include "daemon/base/unique_fd.h"
 #include "daemon/cli/invoker.h"
 
 namespace gpuprof::cli {
+
+class Deputy;
 
 // Opened before profiling starts, so that a target is not profiled for an hour into a directory
 // that cannot be written. The bytes go to an unnamed file (O_TMPFILE, so even kill -9 leaves
@@ -37,10 +40,17 @@ class OutputFile {
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
+  // From now on commit() has the deputy give the name, as its file `index`.
+  void delegate(Deputy& deputy, uint32_t index);
+  // The deputy's part of commit(), in its process.
+  Result<std::string> publish();
+  void remove_temporary();
+  void forget_temporary() { temporary_.clear(); }
+  void add_descriptors(std::vector<int>& out) const;
+
  private:
   OutputFile() = default;
   Status create_temporary(const Invoker& owner);
-  Result<std::string> publish();
   Status give_name(const std::string& name, bool replace);
 
   std::string path_;       // as the user will see it
@@ -51,6 +61,8 @@ class OutputFile {
   UniqueFd file_;
   std::string temporary_;  // its name in the directory; empty: O_TMPFILE
   bool in_place_ = false;  // a special file
+  Deputy* deputy_ = nullptr;
+  uint32_t deputy_index_ = 0;
 };
 
 // gpu-<comm>-<pid>-<time>.pb.gz; characters of comm that are awkward in a file name become '_'.

@@ -275,6 +275,9 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
   json.begin_object();
   json.field("stacks_delivered", counters.stacks_delivered);
   json.field("stacks_lost", counters.stacks_lost);
+  json.field("stacks_lost_ring_full", counters.bpf[GPUPROF_BPF_STACKS_FULL]);
+  json.field("stacks_lost_quota", counters.bpf[GPUPROF_BPF_STACKS_QUOTA]);
+  json.field("stacks_lost_unreadable", counters.bpf[GPUPROF_BPF_STACK_FAULT]);
   json.field("stacks_cut", counters.stacks_cut);
   json.field("stacks_partial", counters.stacks_partial);
   json.field("duplicate_records", counters.duplicate_records);

@@ -3,6 +3,7 @@
 
 #include <ctime>
 
+#include "daemon/cli/capabilities.h"
 #include "daemon/cli/duration.h"
 #include "daemon/cli/exit_code.h"
 #include "daemon/cli/report.h"
@@ -38,6 +39,22 @@ Result<ResultFiles> ResultFiles::open(const Options& options, const Invoker& own
     out.json_.emplace(std::move(*json));
   }
   return out;
+}
+
+Status ResultFiles::drop_privileges(const Session& session, pid_t command, Console& console) {
+  std::vector<OutputFile*> files = {&profile_};
+  if (json_) files.push_back(&*json_);
+  auto deputy = Deputy::start(files, command);
+  if (!deputy) return tl::unexpected<Error>(deputy.error());
+  deputy_ = std::make_unique<Deputy>(std::move(*deputy));
+  for (uint32_t i = 0; i < files.size(); ++i) files[i]->delegate(*deputy_, i);
+  const bool perf_uprobes = session.probes().uses_perf_uprobes();
+  auto admin = drop_capabilities(perf_uprobes);
+  if (!admin) return tl::unexpected<Error>(admin.error());
+  if (*admin)
+    console.line(perf_uprobes ? "CAP_SYS_ADMIN is kept: this kernel has no uprobe_multi (Linux 6.6)"
+                              : "CAP_SYS_ADMIN is kept: CAP_BPF and CAP_PERFMON are not granted");
+  return {};
 }
 
 int ResultFiles::write(Session& session, const join::JoinResult& result, Console& console) {

@@ -3,10 +3,12 @@
 // ResultFiles: the profile and the JSON summary, checked before the run and written after it.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "daemon/cli/console.h"
+#include "daemon/cli/deputy.h"
 #include "daemon/cli/invoker.h"
 #include "daemon/cli/options.h"
 #include "daemon/cli/output_file.h"
@@ -20,12 +22,19 @@ class ResultFiles {
   static Result<ResultFiles> open(const Options& options, const Invoker& owner,
                                   std::string_view comm, uint32_t pid);
 
+  // Starts the deputy for the files and for the command, then drops what privileges are its alone.
+  // `command` -1: none. A failure leaves the privileges as they are.
+  Status drop_privileges(const Session& session, pid_t command, Console& console);
+  // Null before drop_privileges().
+  [[nodiscard]] Deputy* deputy() { return deputy_.get(); }
+
   // Assembles and writes both files and prints the summary. Returns kExitProfileWritten or
   // kExitFailure, with its reason told.
   int write(Session& session, const join::JoinResult& result, Console& console);
 
  private:
   explicit ResultFiles(OutputFile profile) : profile_(std::move(profile)) {}
+  std::unique_ptr<Deputy> deputy_;  // outlives the files
   OutputFile profile_;
   std::optional<OutputFile> json_;
 };

@@ -3,6 +3,8 @@
 // gpu-profiled run: start a command with the shim and profile it and its children.
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "daemon/cli/command.h"
 #include "daemon/cli/command_line.h"
 #include "daemon/cli/diagnose.h"
@@ -30,9 +32,13 @@ std::string_view base_name(const std::string& path) {
 
 // The terminal sends its signals to the whole foreground process group, the command included; what
 // somebody sent to us alone is for the command, too.
-void pass_on(const signalfd_siginfo& info, const Command& command) {
+void pass_on(const signalfd_siginfo& info, const Command& command, Deputy* deputy) {
   const bool from_terminal = info.ssi_code == SI_KERNEL;
-  if (!from_terminal) command.send(static_cast<int>(info.ssi_signo));
+  if (from_terminal) return;
+  const auto number = static_cast<int>(info.ssi_signo);
+  // The command may run as another user, and CAP_KILL is gone.
+  if (!command.send(number) && errno == EPERM && deputy != nullptr)
+    (void)deputy->signal(number).has_value();
 }
 
 // Everything of the profile that must be ready before the command runs.
@@ -58,10 +64,10 @@ class Run {
  private:
   Result<Command> fork_command(const Invoker& invoker, bool profiled);
   void watch_command();
-  int profile_until_exit(ResultFiles& files);
+  int profile_until_exit();
   int only_wait();
   void forward_signals();
-  void write_profile(ResultFiles& files);
+  void write_profile();
 
   const Options& options_;
   Console& console_;
@@ -69,6 +75,7 @@ class Run {
   std::string shim_;
   std::unique_ptr<Session> session_;
   std::optional<Command> command_;
+  std::optional<ResultFiles> files_;
 };
 
 Result<Command> Run::fork_command(const Invoker& invoker, bool profiled) {
@@ -79,7 +86,8 @@ Result<Command> Run::fork_command(const Invoker& invoker, bool profiled) {
 }
 
 void Run::forward_signals() {
-  while (auto info = signals_.next()) pass_on(*info, *command_);
+  Deputy* deputy = files_ ? files_->deputy() : nullptr;
+  while (auto info = signals_.next()) pass_on(*info, *command_, deputy);
 }
 
 int Run::only_wait() {
@@ -90,7 +98,7 @@ int Run::only_wait() {
   }
 }
 
-void Run::write_profile(ResultFiles& files) {
+void Run::write_profile() {
   const join::JoinResult result = session_->finish(kDisarmPatience, [this] {
     forward_signals();
     return false;
@@ -98,14 +106,20 @@ void Run::write_profile(ResultFiles& files) {
   if (result.rows.empty() && session_->controlled().empty()) {
     console_.line(
         "nothing could be profiled: the command never initialised CUDA (no process loaded the "
-        "shim); "
-        "no file written");
+        "shim); no file written");
     return;
   }
-  files.write(*session_, result, console_);
+  if (result.rows.empty()) {
+    if (auto why = session_->why_nothing()) {
+      console_.line("nothing could be profiled" + (why->empty() ? "" : ": " + *why) +
+                    "; no file written");
+      return;
+    }
+  }
+  files_->write(*session_, result, console_);
 }
 
-int Run::profile_until_exit(ResultFiles& files) {
+int Run::profile_until_exit() {
   Progress progress(*session_, console_);
   const uint64_t deadline = options_.duration
                                 ? monotonic_ns() + static_cast<uint64_t>(options_.duration->count())
@@ -117,11 +131,11 @@ int Run::profile_until_exit(ResultFiles& files) {
     const auto status = command_->poll_exit();
     if (status) {
       session_->tick(milliseconds(0));
-      write_profile(files);
+      write_profile();
       return *status;
     }
     if (monotonic_ns() >= deadline) {
-      write_profile(files);
+      write_profile();
       session_.reset();
       return only_wait();
     }
@@ -156,7 +170,6 @@ int Run::go() {
   }
   command_.emplace(std::move(*command));
   raise_descriptor_limit();
-  std::optional<ResultFiles> files;
   if (session_) {
     auto opened = ResultFiles::open(options_, *invoker, base_name(options_.command.front()),
                                     static_cast<uint32_t>(command_->pid()));
@@ -165,14 +178,16 @@ int Run::go() {
       command_->abandon();
       return opened.error().code == Code::kInvalidArgument ? kExitUsage : kExitFailure;
     }
-    files.emplace(std::move(*opened));
+    files_.emplace(std::move(*opened));
     watch_command();
+    if (auto ok = files_->drop_privileges(*session_, command_->pid(), console_); !ok)
+      console_.line("privileges are not dropped: " + ok.error().message);
   }
   if (auto ok = command_->start(); !ok) {
     console_.line(ok.error().message);
     return kExitFailure;
   }
-  return session_ ? profile_until_exit(*files) : only_wait();
+  return session_ ? profile_until_exit() : only_wait();
 }
 
 void Run::watch_command() {

@@ -367,6 +367,8 @@ ProbeCounters ProbeSession::counters() const {
   return counters;
 }
 
+bool ProbeSession::uses_perf_uprobes() const { return !impl_->programs->features().uprobe_multi; }
+
 std::string ProbeSession::describe() const {
   const KernelFeatures& use = impl_->programs->features();
   std::string text = use.uprobe_multi ? "uprobe_multi" : "perf uprobes";

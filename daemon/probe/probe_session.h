@@ -113,6 +113,8 @@ class ProbeSession {
   [[nodiscard]] ProbeCounters counters() const;
   // What is in use, e.g. "uprobe_multi, sleepable, 5-byte nop, bpf_find_vma".
   [[nodiscard]] std::string describe() const;
+  // Without uprobe_multi: CAP_SYS_ADMIN is then needed for every attach to come.
+  [[nodiscard]] bool uses_perf_uprobes() const;
 
  private:
   struct Impl;

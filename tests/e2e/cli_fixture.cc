@@ -170,6 +170,12 @@ long long json_number(const std::string& json, const std::string& after, const s
   return std::atoll(json.c_str() + at + name.size() + 4);
 }
 
+char state_of(pid_t pid) {
+  const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
+  const size_t close = stat.rfind(')');
+  return close == std::string::npos || close + 2 >= stat.size() ? '?' : stat[close + 2];
+}
+
 void expect_one_line(const Outcome& outcome, const std::string& text) {
   EXPECT_NE(outcome.err.find(text), std::string::npos) << outcome.err;
   EXPECT_EQ(outcome.err.rfind("gpu-profiled: ", 0), 0u) << outcome.err;

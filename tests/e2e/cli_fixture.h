@@ -68,6 +68,8 @@ std::string read_file(const std::string& path);
 // The first number after "name": at or behind the first "after" of a JSON text; -1 if there is
 // none.
 long long json_number(const std::string& json, const std::string& after, const std::string& name);
+// The letter in /proc/PID/stat; '?' where it is gone.
+char state_of(pid_t pid);
 // Exactly one line, by gpu-profiled, that holds `text`.
 void expect_one_line(const Outcome& outcome, const std::string& text);
 

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One process, whose mappings and whose program change under the recorder.
+#include "daemon/cli/recorder.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+
+#include "daemon/target/process.h"
+
+namespace gpuprof::cli {
+namespace {
+
+uint64_t now_ns() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// Of ourselves: the recorder looks at a process only through /proc.
+class RecorderTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto id = target::process_id(static_cast<uint32_t>(::getpid()));
+    ASSERT_TRUE(id.has_value());
+    id_ = *id;
+  }
+  [[nodiscard]] probe::EventSource source(uint32_t exec_id) const {
+    return {.process = id_,
+            .tid = id_.pid,
+            .uid = 0,
+            .exec_id = exec_id,
+            .watched = true,
+            .time_ns = now_ns(),
+            .comm = "test"};
+  }
+  // A launch whose stack is the one pc; the pc as the stack table keeps it.
+  uint64_t launch(uint32_t exec_id, uint64_t pc) {
+    std::array<uint64_t, GPUPROF_REGS_MAX> regs{};
+    regs[16] = pc;
+    regs[7] = 0x7fff00000000;
+    const std::array<uint8_t, 256> bytes{};
+    const StackSample sample{.regs = regs,
+                             .stack_address = regs[7],
+                             .stack_top = regs[7] + bytes.size(),
+                             .bytes = bytes};
+    gpuprof_launch_v1 record = {};
+    record.correlation = ++correlation_;
+    record.epoch = 1;
+    record.weight_q32 = uint64_t{1} << 32;
+    recorder_.on_launch(source(exec_id), record, &sample);
+    const auto pcs = recorder_.stacks().pcs(recorder_.stacks().size());
+    EXPECT_FALSE(pcs.empty());
+    return pcs.empty() ? 0 : pcs[0];
+  }
+  std::string module_of(ProcessId process, uint64_t pc) {
+    const symbolize::SymbolizedPc& found = recorder_.resolve(process, pc);
+    return recorder_.modules(process).at(found.module).path;
+  }
+
+  ProcessId id_;
+  uint32_t correlation_ = 0;
+  std::vector<ProcessId> admitted_;
+  Recorder recorder_{[this](ProcessId id, const gpuprof_process_v1&) { admitted_.push_back(id); }};
+};
+
+// An ELF file other than `like`, with the same code.
+std::string copy_of(const char* like) {
+  char name[] = "/tmp/gpuprof-recorder-XXXXXX";
+  const UniqueFd fd(::mkstemp(name));
+  std::ofstream(name, std::ios::binary) << std::ifstream(like, std::ios::binary).rdbuf();
+  return name;
+}
+
+TEST_F(RecorderTest, OldStacksKeepALibraryThatAnotherOneReplaced) {
+#ifndef __x86_64__
+  GTEST_SKIP() << "registers are given in x86-64 numbering";
+#endif
+  // This program's own text, mapped again: what dlopen, dlclose, dlopen do at one address.
+  const std::string first = copy_of("/proc/self/exe"), second = copy_of("/proc/self/exe");
+  auto maps = target::file_mappings(id_.pid);
+  ASSERT_TRUE(maps.has_value());
+  const auto text = std::find_if(maps->begin(), maps->end(), [](const target::Mapping& mapping) {
+    return mapping.executable && mapping.file_name() == "cli_test";
+  });
+  ASSERT_NE(text, maps->end());
+  const size_t bytes = text->end - text->start;
+  void* where = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(where, MAP_FAILED);
+  const auto map = [&](const std::string& path) {
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY));
+    return ::mmap(where, bytes, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd.get(),
+                  static_cast<off_t>(text->offset)) == where;
+  };
+  const uint64_t pc = reinterpret_cast<uint64_t>(where) + 64;
+  ASSERT_TRUE(map(first));
+  const uint64_t before = launch(3, pc);
+  ASSERT_TRUE(map(second));
+  recorder_.advance(now_ns() + 2'000'000'000);
+  const uint64_t after = launch(3, pc);
+  EXPECT_NE(before, after);
+  EXPECT_EQ(module_of(id_, before), first);
+  EXPECT_EQ(module_of(id_, after), second);
+  EXPECT_EQ(module_of(id_, before), first) << "and again";
+  ::munmap(where, bytes);
+  ::unlink(first.c_str());
+  ::unlink(second.c_str());
+}
+
+TEST_F(RecorderTest, EachProgramOfAProcessIsARecordOfItsOwn) {
+  recorder_.on_process(source(7), gpuprof_process_v1{});
+  recorder_.on_execs(source(7), std::array<gpuprof_exec_v1, 2>{});
+  recorder_.on_process(source(8), gpuprof_process_v1{});
+  recorder_.on_execs(source(8), std::array<gpuprof_exec_v1, 3>{});
+  recorder_.on_execs(source(7), std::array<gpuprof_exec_v1, 1>{});  // the rings overtake another
+  ASSERT_EQ(admitted_.size(), 2u);
+  EXPECT_EQ(admitted_[0], id_);
+  EXPECT_EQ(admitted_[1], (ProcessId{id_.pid, id_.start_ticks, 1}));
+  EXPECT_EQ(recorder_.find(admitted_[0])->executions, 3u);
+  EXPECT_EQ(recorder_.find(admitted_[1])->executions, 3u);
+}
+
+TEST_F(RecorderTest, AProcessThatWasThereMayHaveExecedBeforeItsFirstRecord) {
+  recorder_.add_process(id_, {});
+  recorder_.on_process(source(8), gpuprof_process_v1{});
+  ASSERT_EQ(admitted_.size(), 1u);
+  EXPECT_EQ(admitted_[0].image, 1u);
+}
+
+TEST_F(RecorderTest, UnwatchedProcessesAreNobodys) {
+  probe::EventSource other = source(1);
+  other.watched = false;
+  recorder_.on_process(other, gpuprof_process_v1{});
+  EXPECT_TRUE(admitted_.empty());
+  EXPECT_TRUE(recorder_.processes().empty());
+}
+
+}  // namespace
+}  // namespace gpuprof::cli
