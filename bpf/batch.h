@@ -51,8 +51,8 @@ static __always_inline int put_batch_class(const struct hit *hit, u64 bytes, con
 	/* The daemon must read a new process's maps while it lives, and some live for milliseconds.
 	 */
 	bpf_ringbuf_submit(out, hit->head.probe == GPUPROF_PROBE_PROCESS
-					? BPF_RB_FORCE_WAKEUP
-					: wake_flag(&events, events_wake_bytes));
+				    ? BPF_RB_FORCE_WAKEUP
+				    : wake_flag(&events, events_wake_bytes));
 	return OK;
 }
 

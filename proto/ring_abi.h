@@ -13,7 +13,7 @@
 
 /* gpuprof_ring_header.flags */
 #define GPUPROF_RING_STACK_LOST \
-  1u /* a launch whose stack was lost: ring full, quota or unreadable */
+  1u                            /* a launch whose stack was lost: ring full, quota or unreadable */
 #define GPUPROF_RING_WATCHED 2u /* the process is watched (others send process_v1 only) */
 
 struct gpuprof_ring_header {
@@ -44,7 +44,8 @@ GPUPROF_ASSERT_SIZE(gpuprof_ring_header, 80);
 #define GPUPROF_STACK_NO_BOUND 8u    /* the stack's top was unknown (no bpf_find_vma) */
 
 /*
- * Most bytes copied of one stack. A fifth of a PyTorch training loop's stacks are deeper than 64 KiB.
+ * Most bytes copied of one stack. A fifth of a PyTorch training loop's stacks are deeper than 64
+ * KiB.
  */
 #define GPUPROF_STACK_MAX_BYTES 262144u
 

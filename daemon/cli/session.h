@@ -64,7 +64,8 @@ class Session {
   void tick(std::chrono::milliseconds wait);
   // Is any process whose shim we control still alive?
   [[nodiscard]] bool any_alive() const;
-  // Where not one target traced: why, in one line. Empty: that has been told on the console already.
+  // Where not one target traced: why, in one line. Empty: that has been told on the console
+  // already.
   [[nodiscard]] std::optional<std::string> why_nothing() const;
 
   // Disarms and waits (at most `patience`) until each shim has sent its last records, drains the

@@ -63,8 +63,8 @@ class AddressSpace {
   bool refresh();
   // A file lies where another one lay: what is mapped now needs a space of its own.
   [[nodiscard]] bool replaced() const { return replaced_; }
-  // The process is gone for good, or what it was when this was read: gives back the descriptors that
-  // only a living one can use. What was known stays; its root stays open.
+  // The process is gone for good, or what it was when this was read: gives back the descriptors
+  // that only a living one can use. What was known stays; its root stays open.
   void process_exited();
   [[nodiscard]] std::span<const Mapping> mappings() const { return mappings_; }
   [[nodiscard]] ProcessId process() const { return process_; }

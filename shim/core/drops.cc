@@ -13,9 +13,9 @@ namespace {
 
 constinit std::atomic<uint64_t> drops[GPUPROF_DROP_CLASS_COUNT]{};
 
-// A thread's counters: its own pair of cache lines (the prefetcher fetches pairs), given out in order at
-// its first launch, so that threads which launch side by side share none. The 257th thread shares
-// the first one's; they still count exactly, and what an ended thread counted stays.
+// A thread's counters: its own pair of cache lines (the prefetcher fetches pairs), given out in
+// order at its first launch, so that threads which launch side by side share none. The 257th thread
+// shares the first one's; they still count exactly, and what an ended thread counted stays.
 constexpr uint32_t kShards = 256;
 struct alignas(128) LaunchShard {
   std::atomic<uint64_t> seen{0};

@@ -206,8 +206,8 @@ void ThreadSampler::apply_weight(ProcessBudget& budget, Stratum& stratum) {
   redraw(stratum);
 }
 
-// The rate that, given to every stratum of the window that ends which could use it, spends `rate` in
-// all: strata that launch less keep what they launch, the others share what is left.
+// The rate that, given to every stratum of the window that ends which could use it, spends `rate`
+// in all: strata that launch less keep what they launch, the others share what is left.
 uint32_t ThreadSampler::level(uint32_t rate, uint64_t elapsed_ns) const {
   if (rate == kRateUnlimited) return rate;
   const uint64_t allowed_q8 = multiply_divide(uint64_t{rate} << 8, elapsed_ns, 1'000'000'000u);
@@ -232,8 +232,7 @@ uint32_t ThreadSampler::level(uint32_t rate, uint64_t elapsed_ns) const {
 }
 
 void ThreadSampler::end_window(ProcessBudget& budget, uint64_t now_ns) {
-  level_rate =
-      level(budget.thread_rate_.load(std::memory_order_relaxed), now_ns - window_start_ns);
+  level_rate = level(budget.thread_rate_.load(std::memory_order_relaxed), now_ns - window_start_ns);
   ++window;
   window_start_ns = now_ns;
   fresh = 0;
@@ -249,7 +248,8 @@ void ThreadSampler::enter_window(ProcessBudget& budget, Stratum& stratum) {
     // The level knows nothing of it: those that are new in a window share the thread's rate.
     const uint32_t all = budget.thread_rate_.load(std::memory_order_relaxed);
     const uint32_t shared = all == kRateUnlimited ? all : all / ++fresh;
-    rate = static_cast<uint32_t>(clamp(shared, all < kMinStratumRate ? all : kMinStratumRate, rate));
+    rate =
+        static_cast<uint32_t>(clamp(shared, all < kMinStratumRate ? all : kMinStratumRate, rate));
   }
   stratum.own_weight_q32 = kWeightOne;
   if (known) {

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which launches get a stack. Each thread sorts its launches into strata, by a key that stands for what
-// is launched (a kernel, a graph, a kind of copy), and each stratum draws its launches with a
-// probability p of its own. The strata are what the joiner spreads unsampled work over (its keys), so
-// that a kernel launched 300 times beside another's 20,000 gets stacks: with one p for both it had 0.24
-// of them (docs/adr/0009).
+// Which launches get a stack. Each thread sorts its launches into strata, by a key that stands for
+// what is launched (a kernel, a graph, a kind of copy), and each stratum draws its launches with a
+// probability p of its own. The strata are what the joiner spreads unsampled work over (its keys),
+// so that a kernel launched 300 times beside another's 20,000 gets stacks: with one p for both it
+// had 0.24 of them (docs/adr/0009).
 //
 // Unbiased by construction: every launch is drawn by its own coin of probability p, where p depends
 // only on what happened before that launch, and weight = 1/p is the p of that very coin (a
 // Horvitz-Thompson estimate). The coins are thrown as geometric skips, which costs a decrement per
 // launch. A skip that is under way when p changes is thrown away and drawn anew with the new p:
 // what is left of a geometric skip is geometric again, so this is exact; keeping the old skip with
-// the new weight (or the old p) would over-count the launches around every change. That keys share a
-// stratum when the table is full, or that a stratum is given away, changes p but not this.
+// the new weight (or the old p) would over-count the launches around every change. That keys share
+// a stratum when the table is full, or that a stratum is given away, changes p but not this.
 //
 // A stratum begins at p = 1. p changes when a window of 100 ms ends (to the stratum's rate over its
 // share of the thread's `per_thread` stacks a second: strata that need less leave the rest to the
 // others), inside a window when twice the stratum's budget for the window has been drawn already
 // (halved: a burst of L costs budget * log2(L / budget) stacks, not all of them), and when the
-// process's scale changes for the same two reasons. p is never below 2^-20. Integer arithmetic only:
-// an application may have floating-point traps on.
+// process's scale changes for the same two reasons. p is never below 2^-20. Integer arithmetic
+// only: an application may have floating-point traps on.
 #pragma once
 
 #include <atomic>
@@ -34,8 +34,8 @@ inline constexpr uint32_t kDefaultProcessRate = 1000;
 inline constexpr uint64_t kDefaultProcessBytes = 64u << 20;
 // What a stratum gets however many there are; at 100 ms windows two draws at p = 1 when it is new.
 inline constexpr uint32_t kMinStratumRate = 2;
-// A stratum that was idle for so long is given to a key that finds no other. Sooner would let two hot
-// keys take a stratum from each other and start at p = 1 each time.
+// A stratum that was idle for so long is given to a key that finds no other. Sooner would let two
+// hot keys take a stratum from each other and start at p = 1 each time.
 inline constexpr uint64_t kStratumIdleNs = 1'000'000'000;
 inline constexpr uint32_t kRateUnlimited = UINT32_MAX;
 inline constexpr uint64_t kWeightOne = uint64_t{1} << 32;         // p = 1
@@ -58,8 +58,8 @@ class ProcessBudget {
   void configure(const SamplerRates& rates, uint64_t now_ns);
   // Charges the bytes of a stack that is about to be copied. False: earlier stacks have spent twice
   // the window's bytes already; the caller drops the launch and counts STACK_BUDGET. So a window's
-  // first stack passes whatever its size, and the last may overshoot by its own. Refused bytes count
-  // as demand all the same: they lower the next window's p.
+  // first stack passes whatever its size, and the last may overshoot by its own. Refused bytes
+  // count as demand all the same: they lower the next window's p.
   bool charge_bytes(uint64_t bytes, uint64_t now_ns);
 
  private:
@@ -132,11 +132,12 @@ struct ThreadSampler {
 
 // --- the process's own, used in launch callbacks ------------------------------------------------
 
-// The key of what is launched: `kind` is any small number, `work` a handle (a function, a graph) or a
-// number that tells it from others of its kind. Equal keys of different work cost accuracy, no more.
+// The key of what is launched: `kind` is any small number, `work` a handle (a function, a graph) or
+// a number that tells it from others of its kind. Equal keys of different work cost accuracy, no
+// more.
 inline uint64_t stratum_key(uint32_t kind, uint32_t context, uint64_t work) {
   // splitmix64's finalizer: one product alone puts handles of some spacings on few places.
-  uint64_t z = work ^ uint64_t{context} * 0xd6e8feb86659fd93u ^ uint64_t{kind} << 56;
+  uint64_t z = work ^ uint64_t { context } * 0xd6e8feb86659fd93u ^ uint64_t { kind } << 56;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   return z ^ (z >> 31);

@@ -46,8 +46,9 @@ void publish_heartbeat(uint64_t now_ns);
 void count_drop(gpuprof_drop_class drop_class, uint64_t count = 1);
 uint64_t drop_total(gpuprof_drop_class drop_class);
 
-// One launch callback seen, and whether the sampler drew it. Exact at any time. Each of the first 256
-// threads that launch has cache lines of its own, so that launches on different cores do not fight.
+// One launch callback seen, and whether the sampler drew it. Exact at any time. Each of the first
+// 256 threads that launch has cache lines of its own, so that launches on different cores do not
+// fight.
 void count_launch(bool drawn);
 
 // Emits drop_v1 for every class whose total changed since the last time; with `final` for every

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUPTI's two buffer callbacks. They take no lock: buffer-requested runs on the application's thread
-// under CUPTI's own lock, and buffer-completed on a CUPTI thread or on whichever thread flushes.
+// CUPTI's two buffer callbacks. They take no lock: buffer-requested runs on the application's
+// thread under CUPTI's own lock, and buffer-completed on a CUPTI thread or on whichever thread
+// flushes.
 #include "shim/core/clock.h"
 #include "shim/core/correlation.h"
 #include "shim/core/exec_batch.h"
@@ -75,8 +76,8 @@ class Conversion {
   shim::ExecBatch batch_;
 };
 
-/// Records in the shared scratch buffer: several writers at once, so it cannot be walked. 208 bytes is
-/// the kernel record of 12.x, and no later version gets a scratch buffer.
+/// Records in the shared scratch buffer: several writers at once, so it cannot be walked. 208 bytes
+/// is the kernel record of 12.x, and no later version gets a scratch buffer.
 constexpr size_t kScratchRecordBytes = 208;
 
 void convert_records(CompletedBuffer& buffer) noexcept {

@@ -90,22 +90,23 @@ bool bind_library() noexcept {
   if (facts.version < kOldestVersion) {
     snprintf(facts.text, sizeof facts.text,
              "%.300s has API version %u, CUDA 11.8 (%u) is the oldest supported; this process runs "
-             "unprofiled", facts.library.path, facts.version, kOldestVersion);
+             "unprofiled",
+             facts.library.path, facts.version, kOldestVersion);
     return decline(GPUPROF_REASON_CUPTI_TOO_OLD, facts.text);
   }
   const uint32_t driver_major = facts.driver.version / 1000;
   if (driver_major != 0 && cuda_major_of(facts.version) > driver_major) {
     snprintf(facts.text, sizeof facts.text,
              "%.300s (API version %u) is newer than the driver (CUDA %u.%u), this process runs "
-             "unprofiled", facts.library.path, facts.version, driver_major,
-             facts.driver.version % 1000 / 10);
+             "unprofiled",
+             facts.library.path, facts.version, driver_major, facts.driver.version % 1000 / 10);
     return decline(GPUPROF_REASON_CUPTI_NEWER_THAN_DRIVER, facts.text);
   }
   return true;
 }
 
-/// Registers the hash callback and settles whether the subscriber is held from now on: where modules
-/// are wanted and the callback is missing, MODULE_LOADED is the only source of them.
+/// Registers the hash callback and settles whether the subscriber is held from now on: where
+/// modules are wanted and the callback is missing, MODULE_LOADED is the only source of them.
 void register_modules() noexcept {
   const Quirks quirks = quirks_of(facts.version);
   const shim::Knobs& knobs = shim::knobs();
@@ -122,8 +123,8 @@ void register_modules() noexcept {
   arming().configure(facts.version, quirks, eager, knobs.modules);
 }
 
-/// What asks for the subscriber now: eager mode, the environment, an attached `autoarm`. False if it
-/// was refused; it is tried again while somebody wants it.
+/// What asks for the subscriber now: eager mode, the environment, an attached `autoarm`. False if
+/// it was refused; it is tried again while somebody wants it.
 bool take_subscriber_if_asked() noexcept {
   uint32_t tier = shim::knobs().arm_tier;
   if (tier == GPUPROF_TIER_OFF && shim::semaphore(GPUPROF_PROBE_AUTOARM) > 0) {

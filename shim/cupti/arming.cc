@@ -23,9 +23,12 @@ constexpr uint32_t kPerThreadBuffers = 9;
 
 const char* text_of(gpuprof_reason reason) {
   switch (reason) {
-    case GPUPROF_REASON_RELEASED: return "the controller switched profiling off";
-    case GPUPROF_REASON_LEASE_EXPIRED: return "the controller is gone: its lease ran out";
-    default: return nullptr;
+    case GPUPROF_REASON_RELEASED:
+      return "the controller switched profiling off";
+    case GPUPROF_REASON_LEASE_EXPIRED:
+      return "the controller is gone: its lease ran out";
+    default:
+      return nullptr;
   }
 }
 
@@ -40,7 +43,8 @@ void Arming::configure(uint32_t version, const Quirks& quirks, bool eager, bool 
   modules_ = modules;
 }
 
-// --- before activity ------------------------------------------------------------------------------
+// --- before activity
+// ------------------------------------------------------------------------------
 
 /// Subscriber, buffers and launch ids: all that comes before activity.
 bool Arming::prepare(const Guard& guard, uint64_t now_ns) noexcept {
@@ -53,7 +57,8 @@ bool Arming::prepare(const Guard& guard, uint64_t now_ns) noexcept {
     (void)guard.set_attribute(kPerThreadBuffers, &size, &off);
   }
   attributes_set_ = true;
-  // At each arm: another client may have registered its own since, and in V1 they are the process's.
+  // At each arm: another client may have registered its own since, and in V1 they are the
+  // process's.
   CUptiResult result = guard.register_buffers(on_buffer_requested, on_buffer_completed);
   if (result != CUPTI_SUCCESS) {
     fail(guard, now_ns, "cuptiActivityRegisterCallbacks", result);
@@ -202,9 +207,12 @@ void Arming::step(const shim::Demand& demand, uint64_t now_ns) noexcept {
 uint64_t Arming::sleep_ns() const noexcept {
   switch (phase()) {
     case Phase::kTracing:
-    case Phase::kDisarming: return kFlushPeriodNs;
-    case Phase::kDraining: return 10'000'000;
-    default: return 250'000'000;  // four wake-ups a second, and an arm is seen within 300 ms
+    case Phase::kDisarming:
+      return kFlushPeriodNs;
+    case Phase::kDraining:
+      return 10'000'000;
+    default:
+      return 250'000'000;  // four wake-ups a second, and an arm is seen within 300 ms
   }
 }
 
@@ -330,7 +338,8 @@ void Arming::fail(const Guard& guard, uint64_t now_ns, const char* what,
   if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
     snprintf(failure_, sizeof failure_,
              "another CUPTI client (torch.profiler, Nsight, ...) holds the subscriber; next try in "
-             "%u s", seconds);
+             "%u s",
+             seconds);
     shim::set_state(GPUPROF_STATE_BUSY, GPUPROF_REASON_OTHER_CLIENT, failure_);
     return;
   }

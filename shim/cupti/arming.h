@@ -29,11 +29,11 @@ enum class Phase : uint32_t {
 /// The arming state machine.
 ///
 /// Who does what is dictated by what was measured: toggling activity on a helper thread while the
-/// application launches segfaults CUPTI 12.8, 12.9 and 13.0.0, and in the launch-exit callback on the
-/// application's own thread it ran clean; subscribe and unsubscribe are the reverse. So round(), on
-/// the service thread, subscribes, enables ids, flushes and unsubscribes, and on_launch_exit(), in a
-/// callback, enables and disables activity. Every change of phase happens with the Guard taken, so
-/// the two never race; phase() is read without it.
+/// application launches segfaults CUPTI 12.8, 12.9 and 13.0.0, and in the launch-exit callback on
+/// the application's own thread it ran clean; subscribe and unsubscribe are the reverse. So
+/// round(), on the service thread, subscribes, enables ids, flushes and unsubscribes, and
+/// on_launch_exit(), in a callback, enables and disables activity. Every change of phase happens
+/// with the Guard taken, so the two never race; phase() is read without it.
 ///
 ///   kIdle -> kArming -> kTracing -> kDisarming -> kDraining -> kIdle
 ///
@@ -42,8 +42,8 @@ enum class Phase : uint32_t {
 class Arming {
  public:
   static constexpr uint64_t kFlushPeriodNs = 100'000'000;
-  /// A launch on another thread that had begun before ActivityDisable may still put its record into a
-  /// fresh buffer after the FlushAll(1): so long is waited, and flushed once more.
+  /// A launch on another thread that had begun before ActivityDisable may still put its record into
+  /// a fresh buffer after the FlushAll(1): so long is waited, and flushed once more.
   static constexpr uint64_t kDrainGraceNs = 20'000'000;
   static constexpr uint64_t kDrainTimeoutNs = 2'000'000'000;
   static constexpr uint64_t kFirstBackOffNs = 1'000'000'000;

@@ -16,9 +16,8 @@ bool Arming::subscribe(const Guard& guard, uint64_t now_ns) noexcept {
   subscribed_ = true;
   captures_.reset();
   const auto resource = [&](ResourceId id) {
-    const CUptiResult answer =
-        guard.enable_callback(true, subscriber_, static_cast<uint32_t>(Domain::kResource),
-                              static_cast<uint32_t>(id));
+    const CUptiResult answer = guard.enable_callback(
+        true, subscriber_, static_cast<uint32_t>(Domain::kResource), static_cast<uint32_t>(id));
     if (answer != CUPTI_SUCCESS) {
       shim::log_line("resource callback %u refused: %d", static_cast<unsigned>(id), answer);
     }
@@ -46,8 +45,8 @@ bool Arming::enable_launch_ids(const Guard& guard) noexcept {
   const CallbackId* ids = callback_ids(&count);
   for (size_t i = 0; i < count; ++i) {
     const CallbackId& id = ids[i];
-    const bool wanted = id.domain == Domain::kDriver ||
-                        (is_copy(id.call) ? runtime_copies : runtime_launches);
+    const bool wanted =
+        id.domain == Domain::kDriver || (is_copy(id.call) ? runtime_copies : runtime_launches);
     if (!wanted) continue;
     // An id that this CUPTI does not know is refused: others carry the same launches there.
     const CUptiResult result =
@@ -77,8 +76,7 @@ void Arming::disable_launch_ids(const Guard& guard) noexcept {
 /// Switches the runtime ids to what the rule's verdict needs.
 void Arming::follow_rule(const Guard& guard) noexcept {
   const LaunchRule::Verdict verdict = rule_.verdict();
-  const bool drop_launches =
-      verdict == LaunchRule::Verdict::kDriverOnly && runtime_launch_ids_on_;
+  const bool drop_launches = verdict == LaunchRule::Verdict::kDriverOnly && runtime_launch_ids_on_;
   const bool add_copies = verdict == LaunchRule::Verdict::kBothDomains && !runtime_copy_ids_on_;
   if (!drop_launches && !add_copies) return;
   size_t count = 0;

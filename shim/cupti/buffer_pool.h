@@ -14,9 +14,9 @@ namespace gpuprof::cupti {
 ///
 /// take() runs on the application's thread inside CUPTI and give_back() on whichever thread
 /// completes a buffer, so both are lock-free: a stack of free slots, newest first, which keeps the
-/// touched memory small. When it is empty and CUPTI is too old to be told so (before 12.9 it crashes
-/// on a null buffer), smaller scratch buffers serve, and when those are gone too one last buffer
-/// that everybody shares, whose records are only counted as lost.
+/// touched memory small. When it is empty and CUPTI is too old to be told so (before 12.9 it
+/// crashes on a null buffer), smaller scratch buffers serve, and when those are gone too one last
+/// buffer that everybody shares, whose records are only counted as lost.
 class BufferPool {
  public:
   /// 256 KiB is about 1,200 kernel records. CUPTI returns full buffers at once and the rest at the

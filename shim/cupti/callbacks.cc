@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The subscriber's callback. It runs on the application's thread at every enabled API call, so the
-// usual path (a launch that is not drawn) is two table look-ups, a few loads and the sampler's decrement.
+// usual path (a launch that is not drawn) is two table look-ups, a few loads and the sampler's
+// decrement.
 #include "shim/core/clock.h"
 #include "shim/core/correlation.h"
 #include "shim/core/name_table.h"
@@ -22,16 +23,20 @@ namespace {
 /// Plain data without a destructor: the shim needs no static TLS and threads may end at any time.
 struct ThreadState {
   uint32_t last_correlation;  // of the launch that was counted last, while two domains are on
-  bool node_created;  // a graph node since the last API entry: the launch is being captured
+  bool node_created;          // a graph node since the last API entry: the launch is being captured
 };
 __thread ThreadState thread_state;
 
 gpuprof_kind kind_of(Call call) noexcept {
   switch (call) {
-    case Call::kGraph: return GPUPROF_KIND_GRAPH;
-    case Call::kMemcpy: return GPUPROF_KIND_MEMCPY;
-    case Call::kMemset: return GPUPROF_KIND_MEMSET;
-    default: return GPUPROF_KIND_KERNEL;
+    case Call::kGraph:
+      return GPUPROF_KIND_GRAPH;
+    case Call::kMemcpy:
+      return GPUPROF_KIND_MEMCPY;
+    case Call::kMemset:
+      return GPUPROF_KIND_MEMSET;
+    default:
+      return GPUPROF_KIND_KERNEL;
   }
 }
 
@@ -91,8 +96,8 @@ bool first_callback_of(Domain domain, uint32_t correlation) noexcept {
 void on_api(Domain domain, CUpti_CallbackId id, const CUpti_CallbackData& data) noexcept {
   const Phase phase = arming().phase();
   if (data.callbackSite == CUPTI_API_ENTER) {
-    // In every phase: a launch may enter while tracing and leave while disarming, and a node that an
-    // earlier capture made must not pass for its own.
+    // In every phase: a launch may enter while tracing and leave while disarming, and a node that
+    // an earlier capture made must not pass for its own.
     thread_state.node_created = false;
     return;
   }

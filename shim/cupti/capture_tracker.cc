@@ -17,7 +17,8 @@ void CaptureTracker::begin(const void* stream, const void* thread, uint64_t now_
   const uintptr_t wanted = key(stream, thread);
   for (Slot& slot : slots_) {
     uintptr_t expected = slot.key.load(std::memory_order_relaxed);
-    const bool stale = expected != 0 && !live(slot.since_ns.load(std::memory_order_relaxed), now_ns);
+    const bool stale =
+        expected != 0 && !live(slot.since_ns.load(std::memory_order_relaxed), now_ns);
     if (expected != 0 && expected != wanted && !stale) continue;
     slot.since_ns.store(now_ns, std::memory_order_relaxed);
     if (slot.key.compare_exchange_strong(expected, wanted, std::memory_order_release)) return;

@@ -12,12 +12,12 @@ namespace gpuprof::cupti {
 /// of capture an unsafe call on *any* thread breaks it), and asking the driver is forbidden in a
 /// callback. Two independent signs are used:
 ///  1. A launch that is captured becomes a graph node, so RESOURCE/GRAPHNODE_CREATED fires on the
-///     launching thread between the launch's ENTER and EXIT. That is exact for the launch itself and
-///     needs no history: it also sees a capture that began before we subscribed.
+///     launching thread between the launch's ENTER and EXIT. That is exact for the launch itself
+///     and needs no history: it also sees a capture that began before we subscribed.
 ///  2. Begin and end of capture are driver calls with ids of their own; while one that we saw begin
 ///     has not ended, nothing is switched on any thread.
-/// A captured launch seen by (1) without a begin seen by (2) means that a capture was under way when
-/// we subscribed; its end is waited for like any other, under the key "unknown".
+/// A captured launch seen by (1) without a begin seen by (2) means that a capture was under way
+/// when we subscribed; its end is waited for like any other, under the key "unknown".
 ///
 /// A stream may be destroyed while it is captured, so that no end ever comes: an entry counts for
 /// kMaxAgeNs at most, an unknown capture for kMaxUnknownAgeNs after its last launch, since an end

@@ -15,8 +15,8 @@ struct Driver {
   void* library = nullptr;  // dlopen handle of the mapped libcuda, null if it has none
   uint32_t version = 0;     // cuDriverGetVersion(), 0 if unknown; 13000 is CUDA 13.0
   gpuprof_libcuda_kind kind = GPUPROF_LIBCUDA_UNKNOWN;
-  char path[512] = {};            // real path of libcuda
-  char kernel_version[32] = {};   // of the kernel driver, "" if unknown
+  char path[512] = {};           // real path of libcuda
+  char kernel_version[32] = {};  // of the kernel driver, "" if unknown
 };
 
 /// Finds the mapped libcuda and asks its version, the one CUDA call that is legal before cuInit has
@@ -27,9 +27,9 @@ void find_driver(const MappedObjects& objects, Driver* driver) noexcept;
 /// kernel driver's is the forward-compatibility one wherever it lies.
 gpuprof_libcuda_kind libcuda_kind(const char* real_path, const char* kernel_version) noexcept;
 
-/// Emits device_v1 for every device that the process sees. Makes CUDA calls (cuDeviceGet...), so only
-/// on the service thread, and only once a launch was seen, which proves that cuInit has returned.
-/// Answers the number of devices.
+/// Emits device_v1 for every device that the process sees. Makes CUDA calls (cuDeviceGet...), so
+/// only on the service thread, and only once a launch was seen, which proves that cuInit has
+/// returned. Answers the number of devices.
 uint32_t publish_devices(const Driver& driver) noexcept;
 
 }  // namespace gpuprof::cupti

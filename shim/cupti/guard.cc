@@ -12,16 +12,16 @@ namespace gpuprof::cupti {
 namespace {
 
 // A libcupti without one of these cannot be used at all.
-#define GPUPROF_CUPTI_REQUIRED(X)     \
-  X(cuptiGetVersion)                  \
-  X(cuptiSubscribe)                   \
-  X(cuptiUnsubscribe)                 \
-  X(cuptiEnableCallback)              \
-  X(cuptiActivityRegisterCallbacks)   \
-  X(cuptiActivityEnable)              \
-  X(cuptiActivityDisable)             \
-  X(cuptiActivityFlushAll)            \
-  X(cuptiActivityGetNextRecord)       \
+#define GPUPROF_CUPTI_REQUIRED(X)   \
+  X(cuptiGetVersion)                \
+  X(cuptiSubscribe)                 \
+  X(cuptiUnsubscribe)               \
+  X(cuptiEnableCallback)            \
+  X(cuptiActivityRegisterCallbacks) \
+  X(cuptiActivityEnable)            \
+  X(cuptiActivityDisable)           \
+  X(cuptiActivityFlushAll)          \
+  X(cuptiActivityGetNextRecord)     \
   X(cuptiActivityGetNumDroppedRecords)
 
 #define GPUPROF_CUPTI_OPTIONAL(X) \
@@ -86,7 +86,7 @@ Guard::~Guard() {
 }
 
 const char* Guard::bind(void* library) const noexcept {
-#define X(name)                                                              \
+#define X(name)                                                               \
   table.name = reinterpret_cast<decltype(table.name)>(dlsym(library, #name)); \
   if (table.name == nullptr) return #name;
   GPUPROF_CUPTI_REQUIRED(X)

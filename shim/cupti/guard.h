@@ -64,9 +64,9 @@ class Guard {
   bool held_;
 };
 
-/// The activity buffer that CUPTI hands over in the buffer-completed callback. Walking it is the one
-/// use of CUPTI that needs no Guard: the callback may run on a CUPTI thread while the service thread
-/// waits inside flush_all with the Guard taken. Exists only inside on_buffer_completed().
+/// The activity buffer that CUPTI hands over in the buffer-completed callback. Walking it is the
+/// one use of CUPTI that needs no Guard: the callback may run on a CUPTI thread while the service
+/// thread waits inside flush_all with the Guard taken. Exists only inside on_buffer_completed().
 class CompletedBuffer {
  public:
   /// The next record, null at the end of the buffer.

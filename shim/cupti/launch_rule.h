@@ -8,13 +8,13 @@ namespace gpuprof::cupti {
 
 /// Which callback of a launch to use: the rule that is checked at run time.
 ///
-/// A runtime launch (cudaLaunchKernel, <<<>>>) passes through a driver launch, whose callback has the
-/// same correlation id, which is the one that the kernel's record carries: so the driver ids alone
-/// see every launch, once. That held for 270,603 of 270,603 kernels on 12.8 to 13.0.1, but CUPTI 11.8
-/// under driver 580 fires no driver launch callback at all. So both domains' launch ids start
-/// enabled; after kAgreed runtime launches that had their driver callback inside, the runtime ids are
-/// switched off for good, and a single successful runtime launch without one keeps both domains,
-/// copies and fills included, each launch counted once by its id.
+/// A runtime launch (cudaLaunchKernel, <<<>>>) passes through a driver launch, whose callback has
+/// the same correlation id, which is the one that the kernel's record carries: so the driver ids
+/// alone see every launch, once. That held for 270,603 of 270,603 kernels on 12.8 to 13.0.1, but
+/// CUPTI 11.8 under driver 580 fires no driver launch callback at all. So both domains' launch ids
+/// start enabled; after kAgreed runtime launches that had their driver callback inside, the runtime
+/// ids are switched off for good, and a single successful runtime launch without one keeps both
+/// domains, copies and fills included, each launch counted once by its id.
 ///
 /// Threads: observe_*() from launch callbacks of any thread; lock-free.
 class LaunchRule {
@@ -31,8 +31,9 @@ class LaunchRule {
   /// A driver call is at its EXIT; `last` is the calling thread's memory of what it counted last.
   static void observe_driver(uint32_t correlation, uint32_t* last) noexcept { *last = correlation; }
 
-  /// A runtime call is at its EXIT, having succeeded. True if this callback is the launch's first, so
-  /// that it must be counted; false if its driver callback was, or a runtime call nested in this one.
+  /// A runtime call is at its EXIT, having succeeded. True if this callback is the launch's first,
+  /// so that it must be counted; false if its driver callback was, or a runtime call nested in this
+  /// one.
   bool observe_runtime(uint32_t correlation, uint32_t* last) noexcept {
     // Until the service thread has switched the runtime ids off; `last` is not kept any more.
     if (verdict() == Verdict::kDriverOnly) return false;

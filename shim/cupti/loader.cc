@@ -15,7 +15,9 @@ namespace gpuprof::cupti {
 namespace {
 
 constexpr const char* kSonames[] = {
-    "libcupti.so.13",   "libcupti.so.12",   "libcupti.so.11.8",
+    "libcupti.so.13",
+    "libcupti.so.12",
+    "libcupti.so.11.8",
 };
 
 #if defined(__aarch64__)
@@ -125,9 +127,9 @@ bool open_override(Search* search, const char* path) noexcept {
 /// attempt worth a user's time, so only those that exist are named in the line.
 bool open_neighbour(Search* search, const MappedObjects& objects) noexcept {
   constexpr const char* kRelative[] = {
-      "%s%s",                               // toolkit lib64, conda lib, pip nvidia/cu13/lib
-      "%s/../../cuda_cupti/lib%s",          // pip, from nvidia/cuda_runtime/lib
-      "%s/../../nvidia/cu13/lib%s",         // pip, from torch/lib
+      "%s%s",                        // toolkit lib64, conda lib, pip nvidia/cu13/lib
+      "%s/../../cuda_cupti/lib%s",   // pip, from nvidia/cuda_runtime/lib
+      "%s/../../nvidia/cu13/lib%s",  // pip, from torch/lib
       "%s/../../nvidia/cuda_cupti/lib%s",
       "%s/../backends/nvidia/lib/cupti%s",  // Triton, from triton/_C
       "%s/../extras/CUPTI/lib64%s",         // toolkit
@@ -208,8 +210,8 @@ LoadResult load_cupti(const MappedObjects& objects, const char* override_path,
   if (override_path[0] != '\0') {
     return open_override(&search, override_path) ? LoadResult::kLoaded : LoadResult::kNotFound;
   }
-  const bool found = open_neighbour(&search, objects) || search.open_soname() ||
-                     open_toolkit(&search);
+  const bool found =
+      open_neighbour(&search, objects) || search.open_soname() || open_toolkit(&search);
   return found ? LoadResult::kLoaded : LoadResult::kNotFound;
 }
 

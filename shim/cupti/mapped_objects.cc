@@ -10,9 +10,9 @@ namespace gpuprof::cupti {
 namespace {
 
 // libcupti first: a mangled copy in a wheel keeps the beginning of its name.
-constexpr const char* kInteresting[] = {"libcupti",   "libcuda.so", "libcudart", "libtorch",
-                                        "libc10_cuda", "libtriton", "libcublas", "libcudnn",
-                                        "libnvrtc",   "libjax",     "libtensorflow"};
+constexpr const char* kInteresting[] = {"libcupti",    "libcuda.so", "libcudart",    "libtorch",
+                                        "libc10_cuda", "libtriton",  "libcublas",    "libcudnn",
+                                        "libnvrtc",    "libjax",     "libtensorflow"};
 
 int add_object(dl_phdr_info* info, size_t, void* user) {
   if (info->dlpi_name != nullptr) static_cast<MappedObjects*>(user)->add(info->dlpi_name);

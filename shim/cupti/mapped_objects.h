@@ -9,8 +9,8 @@ namespace gpuprof::cupti {
 /// Paths of the shared objects that this process has mapped and that say where CUDA and CUPTI are:
 /// libcuda, libcupti, libcudart, libtorch, Triton and their neighbours.
 ///
-/// Read once with dl_iterate_phdr. dlopen must not be called from its callback, which runs under the
-/// loader's lock, so the paths are copied out first. Init only; no allocation.
+/// Read once with dl_iterate_phdr. dlopen must not be called from its callback, which runs under
+/// the loader's lock, so the paths are copied out first. Init only; no allocation.
 class MappedObjects {
  public:
   static constexpr uint32_t kMax = 32;

@@ -10,8 +10,8 @@
 namespace gpuprof::cupti {
 namespace {
 
-/// How far back MODULE_LOADED looks for the entry that the hash callback has just made: other threads
-/// may load modules in between.
+/// How far back MODULE_LOADED looks for the entry that the hash callback has just made: other
+/// threads may load modules in between.
 constexpr uint32_t kLookBack = 64;
 
 uint32_t find_recent(shim::ModuleTable& modules, const void* image, size_t size_bytes) noexcept {

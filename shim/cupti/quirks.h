@@ -27,8 +27,8 @@ inline constexpr uint32_t kOldestVersion = 18;
 
 Quirks quirks_of(uint32_t version) noexcept;
 
-/// CUDA major that a cuptiGetVersion() value belongs to: 18 is 11.8, 19 to 28 are 12.x, from 13.0 on
-/// the value is xxyyzz.
+/// CUDA major that a cuptiGetVersion() value belongs to: 18 is 11.8, 19 to 28 are 12.x, from 13.0
+/// on the value is xxyyzz.
 uint32_t cuda_major_of(uint32_t version) noexcept;
 
 }  // namespace gpuprof::cupti

@@ -8,7 +8,7 @@
 namespace gpuprof::cupti {
 namespace {
 
-#define SAME(ours, member, theirs_member)                                \
+#define SAME(ours, member, theirs_member)                                    \
   static_assert(offsetof(ours, member) == offsetof(Theirs, theirs_member) && \
                 sizeof(ours::member) == sizeof(Theirs::theirs_member))
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own view of CUPTI's activity records.
 //
-// CUPTI emits the newest struct that the *loaded* library knows, whatever the headers say (208 bytes
-// a kernel on 12.8, 216 on 13.0), and only ever appends members. So each kind is read through a
-// struct of the members that every version from 11.8 on has at the same place, never by size:
+// CUPTI emits the newest struct that the *loaded* library knows, whatever the headers say (208
+// bytes a kernel on 12.8, 216 on 13.0), and only ever appends members. So each kind is read through
+// a struct of the members that every version from 11.8 on has at the same place, never by size:
 // cuptiActivityGetNextRecord knows the stride. records.cc checks the offsets against the headers.
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace gpuprof::cupti {
 
-/// CUpti_ActivityKind, the only kinds that we enable. Never KERNEL (serialises the GPU), GRAPH_TRACE
-/// (removes the node records), RUNTIME or DRIVER (a record per API call).
+/// CUpti_ActivityKind, the only kinds that we enable. Never KERNEL (serialises the GPU),
+/// GRAPH_TRACE (removes the node records), RUNTIME or DRIVER (a record per API call).
 enum class RecordKind : uint32_t {
   kMemcpy = 1,
   kMemset = 2,
@@ -135,8 +135,8 @@ enum class RecordStatus : uint32_t {
 };
 
 /// Reads one record that a libcupti of API version `library_version` wrote, into an *exec that is
-/// all zeroes. Times in *exec are still CUPTI's clock; *name is the kernel's mangled name (CUPTI's memory, shared, never ours to free) or
-/// null for copies and fills.
+/// all zeroes. Times in *exec are still CUPTI's clock; *name is the kernel's mangled name (CUPTI's
+/// memory, shared, never ours to free) or null for copies and fills.
 RecordStatus read_record(const void* record, uint32_t library_version, gpuprof_exec_v1* exec,
                          const char** name) noexcept;
 

@@ -20,8 +20,8 @@ constexpr uint64_t kExitTimeoutNs = 2'000'000'000;
 
 struct Service {
   const Driver* driver = nullptr;
-  shim::Lease lease;             // init until released, then the service thread
-  shim::SamplerRates rates;      // as last configured
+  shim::Lease lease;         // init until released, then the service thread
+  shim::SamplerRates rates;  // as last configured
   bool devices_published = false;
   std::atomic<uint32_t> released{0};
   std::atomic<uint32_t> wakes{0};  // futex: counts wake-ups

@@ -8,8 +8,8 @@
 namespace gpuprof::cupti {
 
 /// The shim's one thread: control page, leases, arming steps, flushes, metadata, heartbeat. Idle it
-/// wakes four times a second. Everything it may wait for (the Guard, CUPTI itself) it waits for with
-/// no lock that a callback takes.
+/// wakes four times a second. Everything it may wait for (the Guard, CUPTI itself) it waits for
+/// with no lock that a callback takes.
 
 /// Starts the thread; it does nothing until release_service(). InitializeInjection.
 shim::Status start_service(const Driver& driver) noexcept;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sampler and the launch count add to one launch on the application's thread, at rates where
-// almost none is drawn.
+// What the sampler and the launch count add to one launch on the application's thread, at rates
+// where almost none is drawn.
 #include <benchmark/benchmark.h>
 
 #include <thread>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Children of a process whose probe sites are attached and optimised: the shim's emit() runs no site
-// in them, whichever way they were made. (On 6.18 a forked child that runs one dies of SIGSEGV.)
+// Children of a process whose probe sites are attached and optimised: the shim's emit() runs no
+// site in them, whichever way they were made. (On 6.18 a forked child that runs one dies of
+// SIGSEGV.)
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>

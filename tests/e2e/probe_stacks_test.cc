@@ -182,10 +182,13 @@ TEST_P(ProbeStacks, ABlindCopyIsSmall) {
   there.uc_stack.ss_sp = memory;
   there.uc_stack.ss_size = kBytes / 4;
   there.uc_link = &here;
-  makecontext(&there, +[] {
-    const gpuprof_launch_v1 launch = sample_launch(1);
-    probe_site_fire(GPUPROF_PROBE_LAUNCH, &launch, 1, 0);
-  }, 0);
+  makecontext(
+      &there,
+      +[] {
+        const gpuprof_launch_v1 launch = sample_launch(1);
+        probe_site_fire(GPUPROF_PROBE_LAUNCH, &launch, 1, 0);
+      },
+      0);
   // The main thread's descriptor is far from any stack; another thread's may be near.
   ASSERT_EQ(swapcontext(&here, &there), 0);
   poll();

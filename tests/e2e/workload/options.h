@@ -15,14 +15,14 @@ struct Options {
   uint64_t memset_every = 0;
   uint64_t graph_every = 0;
   uint64_t graph_nodes = 10;
-  uint64_t driver_every = 0;   // every Nth kernel by cuLaunchKernel itself
-  uint64_t delay_ms = 0;       // between cuInit and the first launch
-  uint64_t flood = 0;          // so many of kernel_00 first, then each other kernel in one burst of...
+  uint64_t driver_every = 0;  // every Nth kernel by cuLaunchKernel itself
+  uint64_t delay_ms = 0;      // between cuInit and the first launch
+  uint64_t flood = 0;  // so many of kernel_00 first, then each other kernel in one burst of...
   uint64_t flood_bursts = 300;  // ...so many, and so on; a kernel keeps to one call path
-  bool main_launches = false;  // the main thread is one of the threads
-  bool bursts = false;         // call paths follow from the place in a burst of 64
-  bool rate_steps = false;     // thread 0: rate, 100 * rate, rate in turns of half a second
-  bool recapture = false;      // captures (and throws away) a graph now and then
+  bool main_launches = false;   // the main thread is one of the threads
+  bool bursts = false;          // call paths follow from the place in a burst of 64
+  bool rate_steps = false;      // thread 0: rate, 100 * rate, rate in turns of half a second
+  bool recapture = false;       // captures (and throws away) a graph now and then
 };
 
 /// Reads `--name value` and `--flag`; prints usage and exits with 2 on anything unknown.

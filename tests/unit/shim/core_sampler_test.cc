@@ -292,7 +292,8 @@ TEST_P(Unbiased, EverySharesWithinTwoPointsAndFourStandardErrors) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Unbiased, ::testing::Values(1, 2, 3, 4, 5));
 
-// --- strata ---------------------------------------------------------------------------------------
+// --- strata
+// ---------------------------------------------------------------------------------------
 
 uint64_t kernel_key(uint64_t i) { return stratum_key(1, 1, 0x5581'2000'0000 + i * 0x2c0); }
 
@@ -316,8 +317,8 @@ struct Estimate {
   double allowed() const { return 4.5 * std::sqrt(variance) + heaviest; }
 };
 
-// Measured on an H200: 20,000 tiny kernels at 250k/s, then 300 launches of another kernel at once and
-// 100 of a graph. One p for all of them drew 0.24 stacks of the 300.
+// Measured on an H200: 20,000 tiny kernels at 250k/s, then 300 launches of another kernel at once
+// and 100 of a graph. One p for all of them drew 0.24 stacks of the 300.
 TEST(Strata, ABurstOfOtherWorkAfterAFloodGetsStacks) {
   Simulation sim({.per_thread = 200, .per_process = 1000, .process_bytes = 0, .seed = 10});
   ThreadSampler thread{};
@@ -343,8 +344,8 @@ TEST(Strata, ABurstOfOtherWorkAfterAFloodGetsStacks) {
   EXPECT_LT((flood.drawn + kernel.drawn + graph.drawn) / seconds, 400);
 }
 
-// Rates from 100k/s to a few a second, each kernel's changing 100-fold at its own times, launches in
-// bursts; of every kernel, and of the first five places of its bursts, Σ weight is the truth.
+// Rates from 100k/s to a few a second, each kernel's changing 100-fold at its own times, launches
+// in bursts; of every kernel, and of the first five places of its bursts, Σ weight is the truth.
 class ManyKernels : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(ManyKernels, EveryKernelIsUnbiased) {
@@ -406,7 +407,8 @@ TEST(Strata, LeaveToOthersWhatTheyDoNotNeed) {
     sim.now += 20'000;
     hot.launch(thread, sim, kernel_key(0));
     // Ten others, each 5 times a second.
-    if (i % 1'000 == 0) rare.launch(thread, sim, kernel_key(1 + static_cast<uint64_t>(i) / 1'000 % 10));
+    if (i % 1'000 == 0)
+      rare.launch(thread, sim, kernel_key(1 + static_cast<uint64_t>(i) / 1'000 % 10));
     if (i == 50'000) hot = rare = {};  // the first second begins at p = 1
   }
   EXPECT_EQ(rare.drawn, rare.launches);

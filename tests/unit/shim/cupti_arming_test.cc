@@ -19,9 +19,7 @@ namespace {
 const Environment kArmed = {{"GPU_PROFILED_ARM", "trace"}, {"GPU_PROFILED_STACK_RATE", "all"}};
 
 /// Every execution that CUPTI owed a record for has come out.
-bool all_received() {
-  return ProbeTap::execs().size() == totals().queued.load();
-}
+bool all_received() { return ProbeTap::execs().size() == totals().queued.load(); }
 
 TEST(CuptiArming, ArmedAtInitEmitsEveryLaunchAndExecution) {
   EXPECT_CLEAN(run_target(kArmed, [] {
@@ -134,41 +132,46 @@ TEST(CuptiArming, ArmsLateInALaunchAndDisarms) {
 }
 
 TEST(CuptiArming, CyclesUnderLoadLoseNothing) {
-  EXPECT_CLEAN(run_target({}, [] {
-    start_driver();
-    ShimView shim;
-    std::atomic<bool> stop{false};
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; ++i) {
-      threads.emplace_back([&stop] {
-        CUstream stream = nullptr;
-        cuStreamCreate(&stream, 0);
-        CUfunction function = load_function("loaded");
-        while (!stop) launch(function, 200, stream);
-      });
-    }
-    uint32_t epoch = 0;
-    for (int cycle = 0; cycle < 12; ++cycle) {
-      shim.request(GPUPROF_TIER_TRACE);
-      ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING));
-      EXPECT_GT(shim.status().epoch, epoch);
-      epoch = shim.status().epoch;
-      usleep(20'000);
-      shim.release();
-      ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_IDLE)) << shim.status().state << shim.reason_text();
-    }
-    stop = true;
-    for (auto& thread : threads) thread.join();
-    EXPECT_EQ(totals().subscribes.load(), 12u);
-    EXPECT_EQ(totals().unsubscribes.load(), 12u);
-    EXPECT_EQ(shim.status().disarms, 12u);
-    // What CUPTI made is what came out, bar what ran when the activity went off.
-    uint64_t lost = 0;
-    for (const uint64_t total : shim.status().drop_totals) lost += total;
-    EXPECT_EQ(ProbeTap::execs().size() + shim.status().drop_totals[GPUPROF_DROP_INCOMPLETE],
-              totals().delivered.load()) << "drops " << lost;
-    EXPECT_EQ(shim.status().buffers_outstanding, 0u);
-  }, 120));
+  EXPECT_CLEAN(run_target(
+      {},
+      [] {
+        start_driver();
+        ShimView shim;
+        std::atomic<bool> stop{false};
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 4; ++i) {
+          threads.emplace_back([&stop] {
+            CUstream stream = nullptr;
+            cuStreamCreate(&stream, 0);
+            CUfunction function = load_function("loaded");
+            while (!stop) launch(function, 200, stream);
+          });
+        }
+        uint32_t epoch = 0;
+        for (int cycle = 0; cycle < 12; ++cycle) {
+          shim.request(GPUPROF_TIER_TRACE);
+          ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING));
+          EXPECT_GT(shim.status().epoch, epoch);
+          epoch = shim.status().epoch;
+          usleep(20'000);
+          shim.release();
+          ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_IDLE))
+              << shim.status().state << shim.reason_text();
+        }
+        stop = true;
+        for (auto& thread : threads) thread.join();
+        EXPECT_EQ(totals().subscribes.load(), 12u);
+        EXPECT_EQ(totals().unsubscribes.load(), 12u);
+        EXPECT_EQ(shim.status().disarms, 12u);
+        // What CUPTI made is what came out, bar what ran when the activity went off.
+        uint64_t lost = 0;
+        for (const uint64_t total : shim.status().drop_totals) lost += total;
+        EXPECT_EQ(ProbeTap::execs().size() + shim.status().drop_totals[GPUPROF_DROP_INCOMPLETE],
+                  totals().delivered.load())
+            << "drops " << lost;
+        EXPECT_EQ(shim.status().buffers_outstanding, 0u);
+      },
+      120));
 }
 
 TEST(CuptiArming, LeaseOfAnInitArmEndsAfterTwoSeconds) {
@@ -248,9 +251,9 @@ TEST(CuptiArming, KernelActivityRefusedBacksOff) {
     ShimView shim;
     CUfunction function = load_function("k");
     shim.request(GPUPROF_TIER_TRACE, 20000);
-    ASSERT_TRUE(shim.wait_until(
-        [&] { return shim.status().reason == GPUPROF_REASON_ENABLE_FAILED; },
-        [&] { launch(function); }));
+    ASSERT_TRUE(
+        shim.wait_until([&] { return shim.status().reason == GPUPROF_REASON_ENABLE_FAILED; },
+                        [&] { launch(function); }));
     EXPECT_EQ(shim.status().state, GPUPROF_STATE_IDLE);
     EXPECT_NE(shim.reason_text().find("cuptiActivityEnable answered 14"), std::string::npos);
     EXPECT_EQ(totals().unsubscribes.load(), 1u);
@@ -314,8 +317,8 @@ TEST(CuptiArming, NeverInACapturedLaunch) {
   }));
 }
 
-// Seen on an H200: a launch entered while tracing and left while disarming, an earlier capture's node
-// passed for its own, and the disarm waited for the end of a capture that did not exist.
+// Seen on an H200: a launch entered while tracing and left while disarming, an earlier capture's
+// node passed for its own, and the disarm waited for the end of a capture that did not exist.
 TEST(CuptiArming, AnEarlierCaptureDoesNotHoldUpTheDisarm) {
   EXPECT_CLEAN(run_target({{"FAKE_CUDA_QUEUE_NS", "1"}}, [] {
     start_driver();
@@ -331,9 +334,10 @@ TEST(CuptiArming, AnEarlierCaptureDoesNotHoldUpTheDisarm) {
       CUgraph graph = nullptr;
       ASSERT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
       shim.release();
-      // Each launch blocks until the one before it has run, so that as a rule one is inside when the
-      // state changes: in ten cycles, one always was.
-      ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_IDLE, [&] { launch(function, 3'000'000); }, 1500));
+      // Each launch blocks until the one before it has run, so that as a rule one is inside when
+      // the state changes: in ten cycles, one always was.
+      ASSERT_TRUE(shim.wait_for(
+          GPUPROF_STATE_IDLE, [&] { launch(function, 3'000'000); }, 1500));
     }
   }));
 }

@@ -40,8 +40,8 @@ void expect_one_line(const std::string& text, const char* part) {
 }
 
 TEST(CuptiDecline, MissingLibraryNamesThePathAndTheError) {
-  const std::string line = declined({{"GPU_PROFILED_CUPTI_PATH", "/nowhere/libcupti.so.13"}},
-                                    GPUPROF_REASON_NO_CUPTI);
+  const std::string line =
+      declined({{"GPU_PROFILED_CUPTI_PATH", "/nowhere/libcupti.so.13"}}, GPUPROF_REASON_NO_CUPTI);
   expect_one_line(line, "/nowhere/libcupti.so.13: cannot open shared object file");
   expect_one_line(line, "not with the driver");
   expect_one_line(line, "container toolkit");
@@ -55,8 +55,7 @@ TEST(CuptiDecline, NothingFoundNamesEverySoname) {
 }
 
 TEST(CuptiDecline, DirectoryWithOnlyANewerCupti) {
-  const std::string line =
-      declined({{"FAKE_CUDA_DRIVER", "12080"}}, GPUPROF_REASON_NO_CUPTI);
+  const std::string line = declined({{"FAKE_CUDA_DRIVER", "12080"}}, GPUPROF_REASON_NO_CUPTI);
   expect_one_line(line, "only a CUPTI newer than the driver");
 }
 
@@ -73,8 +72,8 @@ TEST(CuptiDecline, TooOld) {
 }
 
 TEST(CuptiDecline, MissingFunctionIsNamed) {
-  const std::string line = declined({{"GPU_PROFILED_CUPTI_PATH", STUB_CUPTI}},
-                                    GPUPROF_REASON_MISSING_SYMBOL);
+  const std::string line =
+      declined({{"GPU_PROFILED_CUPTI_PATH", STUB_CUPTI}}, GPUPROF_REASON_MISSING_SYMBOL);
   expect_one_line(line, "lacks cuptiActivityFlushAll");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole shim while the fake CUPTI misbehaves as real ones do: each loss is in exactly one class,
-// and nothing of it reaches the application.
+// The whole shim while the fake CUPTI misbehaves as real ones do: each loss is in exactly one
+// class, and nothing of it reaches the application.
 #include <cuda.h>
 #include <driver_types.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,8 @@ void launch_and_settle(const ShimView& shim, int count, int before = 0) {
     return ProbeTap::execs().size() + drops(shim, GPUPROF_DROP_INVALID_TIME) +
                drops(shim, GPUPROF_DROP_CUPTI) + drops(shim, GPUPROF_DROP_NO_BUFFER) ==
            static_cast<size_t>(count);
-  })) << ProbeTap::execs().size() << " executions, dropped " << drops(shim, GPUPROF_DROP_CUPTI);
+  })) << ProbeTap::execs().size()
+      << " executions, dropped " << drops(shim, GPUPROF_DROP_CUPTI);
 }
 
 TEST(CuptiFaults, InvalidTimesAreCountedAndNothingElse) {
@@ -75,12 +76,13 @@ TEST(CuptiFaults, LateAndReorderedBuffersLoseNothing) {
   EXPECT_CLEAN(run_target(armed({{"FAKE_CUDA_LATE_MS", "50"},
                                  {"FAKE_CUDA_REORDER", "1"},
                                  {"FAKE_CUDA_INSTANT", "1"},
-                                 {"FAKE_CUDA_COMPLETE_ON_FLUSHER", "0"}}), [] {
-    start_driver();
-    const ShimView shim;
-    launch_and_settle(shim, 20000);
-    EXPECT_EQ(ProbeTap::execs().size(), 20000u);
-  }));
+                                 {"FAKE_CUDA_COMPLETE_ON_FLUSHER", "0"}}),
+                          [] {
+                            start_driver();
+                            const ShimView shim;
+                            launch_and_settle(shim, 20000);
+                            EXPECT_EQ(ProbeTap::execs().size(), 20000u);
+                          }));
 }
 
 TEST(CuptiFaults, CorrelationWrapKeepsIdsApart) {
@@ -219,8 +221,7 @@ TEST(CuptiFaults, ExitFlushesWhatIsLeft) {
       const bool all = ProbeTap::execs().size() == 100 &&
                        shim->status().state == GPUPROF_STATE_INERT &&
                        ProbeTap::drop(GPUPROF_DROP_FINAL_TOTAL) != 0;
-      fprintf(stderr, "%zu executions, state %u\n", ProbeTap::execs().size(),
-              shim->status().state);
+      fprintf(stderr, "%zu executions, state %u\n", ProbeTap::execs().size(), shim->status().state);
       if (!all) _exit(8);
     });
     start_driver();
@@ -233,7 +234,8 @@ TEST(CuptiFaults, ExitFlushesWhatIsLeft) {
   EXPECT_LT(outcome.seconds, 1.5 + kSanitizerExitSeconds);
 }
 
-// --- older CUPTI ----------------------------------------------------------------------------------
+// --- older CUPTI
+// ----------------------------------------------------------------------------------
 
 TEST(CuptiVersions, Cupti128RecordsOf208Bytes) {
   EXPECT_CLEAN(run_target(armed({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR}}), [] {
@@ -307,7 +309,8 @@ TEST(CuptiVersions, RuntimeIdsGoOffOnceTheRuleHolds) {
 }
 
 #ifndef GPUPROF_SANITIZED  // too slow there to outrun the fake's worker
-/// CUPTI completes nothing for a while: the pool runs empty, and every record is still accounted for.
+/// CUPTI completes nothing for a while: the pool runs empty, and every record is still accounted
+/// for.
 void exhaust_the_pool() {
   start_driver();
   const ShimView shim;
@@ -316,11 +319,15 @@ void exhaust_the_pool() {
   for (uint64_t i = 0; i < kLaunches; ++i) launch(function, 1);
   fake_cuda_drain();
   fake_cuda_set("late_ms", "0");
-  EXPECT_TRUE(shim.wait_until([&] {
-    return ProbeTap::execs().size() + drops(shim, GPUPROF_DROP_NO_BUFFER) +
-               drops(shim, GPUPROF_DROP_CUPTI) == kLaunches;
-  }, {}, 20'000)) << ProbeTap::execs().size() << " + " << drops(shim, GPUPROF_DROP_NO_BUFFER)
-                  << " + " << drops(shim, GPUPROF_DROP_CUPTI);
+  EXPECT_TRUE(shim.wait_until(
+      [&] {
+        return ProbeTap::execs().size() + drops(shim, GPUPROF_DROP_NO_BUFFER) +
+                   drops(shim, GPUPROF_DROP_CUPTI) ==
+               kLaunches;
+      },
+      {}, 20'000))
+      << ProbeTap::execs().size() << " + " << drops(shim, GPUPROF_DROP_NO_BUFFER) << " + "
+      << drops(shim, GPUPROF_DROP_CUPTI);
   EXPECT_GT(drops(shim, GPUPROF_DROP_NO_BUFFER) + drops(shim, GPUPROF_DROP_CUPTI), 0u);
 }
 
@@ -328,7 +335,8 @@ TEST(CuptiVersions, EmptyPoolBelow129UsesScratchBuffers) {
   EXPECT_CLEAN(run_target(armed({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR},
                                  {"FAKE_CUDA_LATE_MS", "4000"},
                                  {"FAKE_CUDA_ALLOW", "buffer-aliased"},  // the shared one
-                                 {"FAKE_CUDA_INSTANT", "1"}}), exhaust_the_pool));
+                                 {"FAKE_CUDA_INSTANT", "1"}}),
+                          exhaust_the_pool));
 }
 
 TEST(CuptiVersions, EmptyPoolFrom129OnAnswersNull) {

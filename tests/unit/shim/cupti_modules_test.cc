@@ -55,7 +55,8 @@ TEST(CuptiModules, IdleShimHasEveryModuleInItsTable) {
     EXPECT_EQ(shim.module(0).state, GPUPROF_MODULE_COPIED);
     EXPECT_EQ(shim.module(1).hash, hash_of(large));
     EXPECT_EQ(shim.module(1).state, GPUPROF_MODULE_PRESENT);
-    EXPECT_EQ(memcmp(reinterpret_cast<void*>(shim.module(1).address), large.data(), large.size()), 0);
+    EXPECT_EQ(memcmp(reinterpret_cast<void*>(shim.module(1).address), large.data(), large.size()),
+              0);
     EXPECT_EQ(totals().subscribes.load(), 0u);
   }));
 }
@@ -153,12 +154,11 @@ TEST(CuptiModules, BothSourcesMakeOneEntry) {
 }
 
 TEST(CuptiModules, EveryOptionalFunctionMayBeMissing) {
-  const std::string directory = cupti_without(
-      {
+  const std::string directory = cupti_without({
 #ifndef GPUPROF_SANITIZED  // there the fake's own use of it goes through the symbol
-          "cuptiGetResultString",
+      "cuptiGetResultString",
 #endif
-          "cuptiActivitySetAttribute", "cuptiRegisterComputeCrcCallback"});
+      "cuptiActivitySetAttribute", "cuptiRegisterComputeCrcCallback"});
   Environment environment = kArmed;
   environment["GPU_PROFILED_CUPTI_PATH"] = directory;
   EXPECT_CLEAN(run_target(environment, [] {
@@ -178,9 +178,7 @@ TEST(CuptiDevices, EveryDeviceOnceALaunchWasSeen) {
     start_driver();
     const ShimView shim;
     usleep(300'000);
-    const auto devices = [] {
-      return ProbeTap::records<gpuprof_device_v1>(GPUPROF_PROBE_DEVICE);
-    };
+    const auto devices = [] { return ProbeTap::records<gpuprof_device_v1>(GPUPROF_PROBE_DEVICE); };
     EXPECT_TRUE(devices().empty()) << "CUDA calls before a launch";
     launch(load_function("k"));
     EXPECT_TRUE(shim.wait_until([&] { return devices().size() >= 3; }));

@@ -29,7 +29,8 @@
 namespace gpuprof::cupti {
 namespace {
 
-// --- callback ids against the headers -------------------------------------------------------------
+// --- callback ids against the headers
+// -------------------------------------------------------------
 
 std::map<int, std::string> header_ids(const char* file, const char* prefix) {
   std::map<int, std::string> ids;
@@ -66,7 +67,8 @@ TEST(CallbackIds, TableHasEveryCopyFillAndLaunchOfTheHeaders) {
       "cuStream(Begin(Re)?|End)Capture.*");
   for (const auto& [id, name] : driver) {
     if (!std::regex_match(name, driver_wanted)) continue;
-    EXPECT_NE(call_of(Domain::kDriver, static_cast<uint32_t>(id)), Call::kOther) << name << " " << id;
+    EXPECT_NE(call_of(Domain::kDriver, static_cast<uint32_t>(id)), Call::kOther)
+        << name << " " << id;
   }
   const std::regex runtime_wanted(
       "(__)?cuda(Memcpy|Memset|Launch(_|Kernel|Cooperative)|GraphLaunch).*");
@@ -90,7 +92,8 @@ TEST(CallbackIds, NumbersAreTheHeaders) {
   }
 }
 
-// --- launch keys ----------------------------------------------------------------------------------
+// --- launch keys
+// ----------------------------------------------------------------------------------
 
 TEST(LaunchKey, IsTheFunctionOrTheGraphOfTheParameters) {
   static_assert(offsetof(cuLaunchKernel_params, f) == 0);
@@ -122,7 +125,8 @@ TEST(LaunchKey, IsTheFunctionOrTheGraphOfTheParameters) {
             launch_key(Domain::kDriver, 307, Call::kKernel, 2, words));
 }
 
-// --- capture --------------------------------------------------------------------------------------
+// --- capture
+// --------------------------------------------------------------------------------------
 
 const void* stream(uintptr_t handle) { return reinterpret_cast<const void*>(handle); }
 
@@ -186,7 +190,8 @@ TEST(CaptureTracker, MoreCapturesThanSlotsAreStillInProgress) {
   EXPECT_TRUE(tracker.in_progress(200));
 }
 
-// --- the launch rule ------------------------------------------------------------------------------
+// --- the launch rule
+// ------------------------------------------------------------------------------
 
 TEST(LaunchRule, HoldsAfterEnoughNestedLaunches) {
   LaunchRule rule;
@@ -214,7 +219,8 @@ TEST(LaunchRule, OneLaunchWithoutItsDriverCallbackKeepsBoth) {
   EXPECT_FALSE(rule.observe_runtime(4, &last)) << "an outer runtime call of the same launch";
 }
 
-// --- buffers --------------------------------------------------------------------------------------
+// --- buffers
+// --------------------------------------------------------------------------------------
 
 TEST(BufferPool, HandsOutEachBufferOnceAndTakesItBack) {
   auto pool = std::make_unique<BufferPool>();
@@ -286,7 +292,8 @@ TEST(BufferPool, ConcurrentUseNeverHandsOneOutTwice) {
   EXPECT_EQ(pool->outstanding(), 0u);
 }
 
-// --- records --------------------------------------------------------------------------------------
+// --- records
+// --------------------------------------------------------------------------------------
 
 TEST(Records, KernelIsReadThroughThePrefix) {
   alignas(8) char bytes[216] = {};
@@ -368,7 +375,8 @@ TEST(Records, BadTimesAndUnknownKinds) {
   EXPECT_EQ(read_record(&copy, 28, &exec, &name), RecordStatus::kUnknownKind);
 }
 
-// --- finding things -------------------------------------------------------------------------------
+// --- finding things
+// -------------------------------------------------------------------------------
 
 TEST(Loader, MajorComesFromSonameLikeNamesOnly) {
   EXPECT_EQ(major_of_file("libcupti.so.13"), 13u);
@@ -398,8 +406,8 @@ class LoaderLayout : public ::testing::Test {
   void TearDown() override { (void)!system(("rm -rf " + root_).c_str()); }
 
   void place(const std::string& file) {
-    (void)!system(("mkdir -p $(dirname " + root_ + file + ") && cp " STUB_CUPTI " " + root_ + file)
-                      .c_str());
+    (void)!system(
+        ("mkdir -p $(dirname " + root_ + file + ") && cp " STUB_CUPTI " " + root_ + file).c_str());
   }
   /// What load_cupti() finds with `mapped` being a mapped object below the root.
   std::string found(const std::string& mapped, uint32_t driver_major) {

@@ -16,20 +16,19 @@ namespace gpuprof::testing {
 namespace {
 
 constexpr const char* kNames[GPUPROF_PROBE_COUNT] = {
-    "",        "process_v1", "launch_v1", "exec_v1", "pc_sample_v1", "name_v1", "module_v1",
-    "device_v1", "window_v1", "drop_v1",   "autoarm"};
-constexpr size_t kSizes[GPUPROF_PROBE_COUNT] = {
-    0,
-    sizeof(gpuprof_process_v1),
-    sizeof(gpuprof_launch_v1),
-    sizeof(gpuprof_exec_v1),
-    sizeof(gpuprof_pc_sample_v1),
-    sizeof(gpuprof_name_v1),
-    sizeof(gpuprof_module_v1),
-    sizeof(gpuprof_device_v1),
-    sizeof(gpuprof_window_v1),
-    sizeof(gpuprof_drop_v1),
-    0};
+    "",          "process_v1", "launch_v1", "exec_v1", "pc_sample_v1", "name_v1",
+    "module_v1", "device_v1",  "window_v1", "drop_v1", "autoarm"};
+constexpr size_t kSizes[GPUPROF_PROBE_COUNT] = {0,
+                                                sizeof(gpuprof_process_v1),
+                                                sizeof(gpuprof_launch_v1),
+                                                sizeof(gpuprof_exec_v1),
+                                                sizeof(gpuprof_pc_sample_v1),
+                                                sizeof(gpuprof_name_v1),
+                                                sizeof(gpuprof_module_v1),
+                                                sizeof(gpuprof_device_v1),
+                                                sizeof(gpuprof_window_v1),
+                                                sizeof(gpuprof_drop_v1),
+                                                0};
 
 struct Tap {
   std::mutex mutex;
@@ -57,9 +56,9 @@ void record(const void* records, uint32_t count, uint64_t seq) {
 }
 
 using Recorder = void (*)(const void*, uint32_t, uint64_t);
-constexpr Recorder kRecorders[GPUPROF_PROBE_COUNT] = {
-    nullptr,    record<1>, record<2>, record<3>, record<4>, record<5>,
-    record<6>, record<7>, record<8>, record<9>, record<10>};
+constexpr Recorder kRecorders[GPUPROF_PROBE_COUNT] = {nullptr,   record<1>, record<2>, record<3>,
+                                                      record<4>, record<5>, record<6>, record<7>,
+                                                      record<8>, record<9>, record<10>};
 
 /// The sites are 16 bytes apart (usdt_sites.S): room for a jump to an absolute address.
 void patch(uintptr_t site, Recorder recorder) {

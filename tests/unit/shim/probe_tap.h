@@ -23,8 +23,8 @@ struct Firing {
 
 class ProbeTap {
  public:
-  /// Taps the shim at `path`, loading it if it is not loaded yet. Exits the process on failure: a tap
-  /// that does not work must not look like a shim that is silent.
+  /// Taps the shim at `path`, loading it if it is not loaded yet. Exits the process on failure: a
+  /// tap that does not work must not look like a shim that is silent.
   static void install(const char* path);
 
   /// Semaphores of all probes but autoarm to `value`.

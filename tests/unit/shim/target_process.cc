@@ -138,7 +138,9 @@ bool ShimView::wait_until(const std::function<bool()>& condition,
 bool ShimView::wait_for(gpuprof_state state, const std::function<void()>& meanwhile,
                         int timeout_ms) const {
   return wait_until(
-      [&] { return __atomic_load_n(&status_->state, __ATOMIC_ACQUIRE) == static_cast<uint32_t>(state); },
+      [&] {
+        return __atomic_load_n(&status_->state, __ATOMIC_ACQUIRE) == static_cast<uint32_t>(state);
+      },
       meanwhile, timeout_ms);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A target process for tests of the whole shim: the test forks a child that initialises the fake
-// driver with the shim injected, drives it, and ends through exit(), so that the fake's verdict about
-// broken rules (status 99) and the test's own expectations (status 1) both reach the parent.
+// driver with the shim injected, drives it, and ends through exit(), so that the fake's verdict
+// about broken rules (status 99) and the test's own expectations (status 1) both reach the parent.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,13 +17,13 @@ namespace gpuprof::testing {
 using Environment = std::map<std::string, std::string>;
 
 struct Outcome {
-  int status = -1;         // exit status, or 128 + signal
-  std::string error;       // what it wrote to stderr
+  int status = -1;    // exit status, or 128 + signal
+  std::string error;  // what it wrote to stderr
   double seconds = 0;
 };
 
-/// Runs `body` in a forked child with `environment` added. Returns when the child has ended; one that
-/// takes longer than `timeout_s` is killed.
+/// Runs `body` in a forked child with `environment` added. Returns when the child has ended; one
+/// that takes longer than `timeout_s` is killed.
 Outcome run_target(const Environment& environment, const std::function<void()>& body,
                    double timeout_s = 60);
 
@@ -35,13 +35,14 @@ inline constexpr double kSanitizerExitSeconds = 0;
 #endif
 
 /// Expects status 0 of a target, showing its stderr otherwise.
-#define EXPECT_CLEAN(outcome)                                            \
-  do {                                                                   \
-    const auto& result_ = (outcome);                                     \
-    EXPECT_EQ(result_.status, 0) << result_.error;                       \
+#define EXPECT_CLEAN(outcome)                      \
+  do {                                             \
+    const auto& result_ = (outcome);               \
+    EXPECT_EQ(result_.status, 0) << result_.error; \
   } while (0)
 
-// --- inside the target ----------------------------------------------------------------------------
+// --- inside the target
+// ----------------------------------------------------------------------------
 
 /// cuInit with the shim tapped and injected.
 void start_driver();
