@@ -164,7 +164,11 @@ TEST_P(ProbeLoss, StacksCannotSpendTheQuotaOfExecutions) {
 
 // Four threads take numbers and fire as the shim does; the reader runs beside them.
 TEST_P(ProbeLoss, ThreadsRaceTheReaderWithoutLoss) {
-  begin({});
+  // Room for all of it (8,000 batches of the 4 KiB class): the race is tested here, not the reader's
+  // speed on a busy machine.
+  ProbeOptions options;
+  options.events_ring_bytes = 64u << 20;
+  begin(options);
   std::atomic<uint64_t> numbers{0};
   std::atomic<int> running{4};
   std::vector<std::jthread> threads;
