@@ -36,6 +36,9 @@ def main() -> int:
             print("\n".join(output[-SHOWN_LINES:]))
         else:
             print(f"skipped: {case.get('name')}: {output[-1] if output else 'no reason given'}")
+    if sum(counts.values()) == 0:
+        print("--- failed: no test was selected")
+        counts["failed"] = 1
     print(counts["passed"], counts["failed"], counts["skipped"])
     return 0
 

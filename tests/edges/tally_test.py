@@ -18,9 +18,9 @@ JUNIT = """<?xml version="1.0"?><testsuite>
 </testsuite>"""
 
 
-def tally(skips: str) -> list[str]:
+def tally(skips: str, junit: str = JUNIT) -> list[str]:
     with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
-        file.write(JUNIT)
+        file.write(junit)
         file.flush()
         return subprocess.run([sys.executable, TALLY, file.name, skips], check=True, text=True,
                               capture_output=True).stdout.splitlines()
@@ -35,6 +35,9 @@ class Tally(unittest.TestCase):
 
     def test_a_forbidden_skip_is_a_failure(self):
         self.assertEqual(tally("forbidden")[-1], "1 4 0")
+
+    def test_nothing_selected_is_a_failure(self):
+        self.assertEqual(tally("allowed", "<testsuite/>")[-1], "0 1 0")
 
 
 if __name__ == "__main__":
