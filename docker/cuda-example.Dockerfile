@@ -5,5 +5,5 @@
 #   docker build -f docker/cuda-example.Dockerfile --build-arg BASE=my-training-image .
 ARG BASE=nvidia/cuda:13.0.1-runtime-ubuntu24.04
 FROM ${BASE}
-COPY gpu-profiled.so /opt/gpu-profiled.so
-ENV CUDA_INJECTION64_PATH=/opt/gpu-profiled.so
+COPY libgpu-profiled-cupti.so /opt/gpu-profiled/libgpu-profiled-cupti.so
+ENV CUDA_INJECTION64_PATH=/opt/gpu-profiled/libgpu-profiled-cupti.so
