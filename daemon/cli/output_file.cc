@@ -2,10 +2,18 @@
 #include "daemon/cli/output_file.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <climits>
 #include <cstdio>
 #include <ctime>
+#include <optional>
+#include <tuple>
 
 #include "daemon/cli/deputy.h"
 
@@ -34,6 +42,9 @@ Error explain(int err, const std::string& path) {
     case ENOTDIR:
       what = "no such directory: create it, or choose another file with -o";
       break;
+    case EBADF:
+      what = "that descriptor is not open for writing: choose another with -o";
+      break;
     case EISDIR:
       what = "is a directory: name a file with -o";
       break;
@@ -52,6 +63,65 @@ Status write_all(int fd, std::string_view bytes, const std::string& path) {
     bytes.remove_prefix(static_cast<size_t>(put));
   }
   return {};
+}
+
+// A directory and a name in it.
+struct Place {
+  UniqueFd directory;
+  std::string name;
+};
+
+std::pair<std::string, std::string> split(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return {".", path};
+  return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
+}
+
+bool same_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+// Where `name` leads if that must be written in place: into /proc (/dev/stdout is a link to
+// /proc/self/fd/1), or anywhere by a link of /dev's own file system. Root could rename over such a
+// link, and the whole system would miss it. Other links are replaced like files.
+std::optional<Place> system_place(int directory, const std::string& name) {
+  constexpr int kMaxLinks = 40;  // as the kernel
+  struct stat dev = {}, root = {}, info = {};
+  const bool has_dev =
+      ::stat("/dev", &dev) == 0 && ::stat("/", &root) == 0 && dev.st_dev != root.st_dev;
+  bool in_dev = false;
+  Place at{UniqueFd(::fcntl(directory, F_DUPFD_CLOEXEC, 0)), name};
+  for (int i = 0; i < kMaxLinks; ++i) {
+    struct statfs system = {};
+    if (::fstatfs(at.directory.get(), &system) != 0) return {};
+    if (system.f_type == PROC_SUPER_MAGIC) return at;
+    char target[PATH_MAX];
+    const ssize_t size = ::readlinkat(at.directory.get(), at.name.c_str(), target, sizeof target);
+    if (size <= 0) break;
+    in_dev =
+        in_dev || (has_dev && ::fstat(at.directory.get(), &info) == 0 && info.st_dev == dev.st_dev);
+    auto [parent, last] = split(std::string(target, static_cast<size_t>(size)));
+    UniqueFd next(::openat(at.directory.get(), parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!next.valid()) break;
+    at = Place{std::move(next), std::move(last)};
+  }
+  return in_dev ? std::optional(std::move(at)) : std::nullopt;
+}
+
+// The descriptor of ours that `place` names; -1: none. Only what we inherited counts: all
+// that we opened closes on exec.
+int own_descriptor(const Place& place) {
+  struct stat named = {}, ours = {};
+  if (::fstat(place.directory.get(), &named) != 0) return -1;
+  const bool is_ours = std::ranges::any_of(
+      std::array{"/proc/self/fd", "/proc/thread-self/fd"},
+      [&](auto* path) { return ::stat(path, &ours) == 0 && same_file(named, ours); });
+  int number = -1;
+  const char* end = place.name.data() + place.name.size();
+  const auto parsed = std::from_chars(place.name.data(), end, number);
+  if (!is_ours || parsed.ec != std::errc() || parsed.ptr != end) return -1;
+  const int flags = ::fcntl(number, F_GETFD);
+  return flags >= 0 && (flags & FD_CLOEXEC) == 0 ? number : -1;
 }
 
 std::string with_suffix(const std::string& name, int number) {
@@ -75,6 +145,7 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
       file_(std::move(other.file_)),
       temporary_(std::exchange(other.temporary_, {})),
       in_place_(other.in_place_),
+      overwrites_(other.overwrites_),
       deputy_(other.deputy_),
       deputy_index_(other.deputy_index_) {}
 
@@ -101,26 +172,40 @@ Result<OutputFile> OutputFile::open(const std::string& path, Existing existing,
   OutputFile out;
   out.path_ = path;
   out.existing_ = existing;
-  const size_t slash = path.rfind('/');
-  out.directory_ = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-  out.name_ = slash == std::string::npos ? path : path.substr(slash + 1);
+  std::tie(out.directory_, out.name_) = split(path);
   if (out.name_.empty() || out.name_ == "." || out.name_ == "..")
     return tl::unexpected<Error>(explain(EISDIR, path));
   out.directory_fd_.reset(::open(out.directory_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!out.directory_fd_.valid()) return tl::unexpected<Error>(explain(errno, path));
 
   struct stat info = {};
-  if (::fstatat(out.directory_fd_.get(), out.name_.c_str(), &info, 0) == 0 &&
-      !S_ISREG(info.st_mode)) {
-    if (S_ISDIR(info.st_mode)) return tl::unexpected<Error>(explain(EISDIR, path));
-    out.in_place_ = true;
-    out.file_.reset(
-        ::openat(out.directory_fd_.get(), out.name_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
-    if (!out.file_.valid()) return tl::unexpected<Error>(explain(errno, path));
-    return out;
-  }
-  if (auto ok = out.create_temporary(owner); !ok) return tl::unexpected<Error>(ok.error());
+  const bool exists = ::fstatat(out.directory_fd_.get(), out.name_.c_str(), &info, 0) == 0;
+  if (exists && S_ISDIR(info.st_mode)) return tl::unexpected<Error>(explain(EISDIR, path));
+  const std::optional<Place> place = system_place(out.directory_fd_.get(), out.name_);
+  const auto ok = place || (exists && !S_ISREG(info.st_mode))
+                      ? out.open_in_place(place ? own_descriptor(*place) : -1)
+                      : out.create_temporary(owner);
+  if (!ok) return tl::unexpected<Error>(ok.error());
   return out;
+}
+
+// A descriptor that we were given is written through its own offset, as by any program; the file
+// behind it may hold more than our bytes. What is opened here is ours to overwrite.
+Status OutputFile::open_in_place(int own_descriptor) {
+  in_place_ = true;
+  if (own_descriptor >= 0) {
+    const int flags = ::fcntl(own_descriptor, F_GETFL);
+    if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY)
+      return tl::unexpected<Error>(explain(EBADF, path_));
+    file_.reset(::fcntl(own_descriptor, F_DUPFD_CLOEXEC, 0));
+  } else {
+    file_.reset(::openat(directory_fd_.get(), name_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+  }
+  struct stat info = {};
+  if (!file_.valid() || ::fstat(file_.get(), &info) != 0)
+    return tl::unexpected<Error>(explain(errno, path_));
+  overwrites_ = own_descriptor < 0 && S_ISREG(info.st_mode);
+  return {};
 }
 
 Status OutputFile::create_temporary(const Invoker& owner) {
@@ -141,6 +226,8 @@ Status OutputFile::create_temporary(const Invoker& owner) {
 }
 
 Result<std::string> OutputFile::commit(std::string_view bytes) {
+  if (overwrites_ && ::ftruncate(file_.get(), 0) != 0)
+    return tl::unexpected<Error>(explain(errno, path_));
   if (auto ok = write_all(file_.get(), bytes, path_); !ok) return tl::unexpected<Error>(ok.error());
   if (in_place_) return path_;
   // Delayed allocation reports a full disk here, not at write.

@@ -28,7 +28,8 @@ class OutputFile {
     kKeep,     // we named it: a free "-2", "-3", … before the extension is taken instead
   };
 
-  // Errors: kIo, with what to do. An existing special file (/dev/null, a FIFO) is written in place.
+  // Errors: kIo, with what to do. An existing special file (/dev/null, a FIFO) is written in place,
+  // and so are /dev/stdout, /dev/fd/N and whatever else leads into /proc or is a link of /dev.
   static Result<OutputFile> open(const std::string& path, Existing existing, const Invoker& owner);
 
   // Writes and publishes; returns the path it got. On failure nothing is left. Call once.
@@ -51,6 +52,7 @@ class OutputFile {
  private:
   OutputFile() = default;
   Status create_temporary(const Invoker& owner);
+  Status open_in_place(int own_descriptor);
   Status give_name(const std::string& name, bool replace);
 
   std::string path_;       // as the user will see it
@@ -59,8 +61,9 @@ class OutputFile {
   Existing existing_ = Existing::kReplace;
   UniqueFd directory_fd_;
   UniqueFd file_;
-  std::string temporary_;  // its name in the directory; empty: O_TMPFILE
-  bool in_place_ = false;  // a special file
+  std::string temporary_;    // its name in the directory; empty: O_TMPFILE
+  bool in_place_ = false;    // a special file or a descriptor
+  bool overwrites_ = false;  // in_place_: a regular file that we opened
   Deputy* deputy_ = nullptr;
   uint32_t deputy_index_ = 0;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/output_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -111,6 +112,86 @@ TEST_F(OutputFileTest, SpecialFilesAreWrittenInPlace) {
   auto failed = full->commit("profile");
   ASSERT_FALSE(failed.has_value());
   EXPECT_NE(failed.error().message.find("no space left"), std::string::npos);
+}
+
+// A regular file behind a descriptor, as after a shell's "> f".
+class OutputFileDescriptorTest : public OutputFileTest {
+ protected:
+  // Descriptors that programs inherit do not close on exec.
+  int redirect(int flags) {
+    const int fd = ::open(path_.c_str(), flags | O_CREAT, 0644);
+    descriptor_.reset(fd);
+    return fd;
+  }
+  [[nodiscard]] Result<std::string> write(const std::string& path) {
+    auto file = OutputFile::open(path, OutputFile::Existing::kReplace, owner_);
+    if (!file) return tl::unexpected<Error>(file.error());
+    return file->commit("profile");
+  }
+  UniqueFd descriptor_;
+};
+
+TEST_F(OutputFileDescriptorTest, ALinkToOneIsWrittenThroughAndStays) {
+  const int fd = redirect(O_WRONLY | O_TRUNC);
+  // As /dev/stdout -> /proc/self/fd/1, and one that leads there by way of another.
+  const std::string link = directory_ + "/stdout", far = directory_ + "/far";
+  fs::create_symlink("/proc/self/fd/" + std::to_string(fd), link);
+  fs::create_symlink("stdout", far);
+  for (const std::string& path : {link, far}) {
+    auto written = write(path);
+    ASSERT_TRUE(written.has_value()) << written.error().message;
+    EXPECT_EQ(*written, path);
+    EXPECT_TRUE(fs::is_symlink(path)) << path;
+  }
+  EXPECT_EQ(content(path_), "profileprofile") << "one offset, as for the shell";
+  EXPECT_EQ(entries(), 3u);
+}
+
+TEST_F(OutputFileDescriptorTest, NumbersAreWrittenThrough) {
+  const std::string fd = std::to_string(redirect(O_WRONLY | O_TRUNC));
+  EXPECT_TRUE(write("/dev/fd/" + fd).has_value());
+  EXPECT_TRUE(write("/proc/self/fd/" + fd).has_value());
+  EXPECT_EQ(content(path_), "profileprofile");
+}
+
+TEST_F(OutputFileDescriptorTest, AppendingKeepsWhatIsThere) {
+  std::ofstream(path_) << "before ";
+  const int fd = redirect(O_WRONLY | O_APPEND);
+  EXPECT_TRUE(write("/dev/fd/" + std::to_string(fd)).has_value());
+  EXPECT_EQ(content(path_), "before profile");
+}
+
+TEST_F(OutputFileDescriptorTest, NotOpenOrNotForWritingIsAnErrorAndTheLinkStays) {
+  const int fd = redirect(O_RDONLY);
+  const std::string link = directory_ + "/stdout";
+  fs::create_symlink("/proc/self/fd/" + std::to_string(fd), link);
+  auto written = write(link);
+  ASSERT_FALSE(written.has_value());
+  EXPECT_NE(written.error().message.find("not open for writing"), std::string::npos)
+      << written.error().message;
+  descriptor_.reset();
+  EXPECT_FALSE(write(link).has_value());
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(content(path_), "");
+}
+
+TEST_F(OutputFileDescriptorTest, LinksOfTheDeviceDirectoryStay) {
+  if (::geteuid() != 0) GTEST_SKIP() << "mounting a small tmpfs needs root";
+  std::ofstream(path_) << "old and longer content";
+  const pid_t child = ::fork();
+  if (child == 0) {  // a /dev of its own
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("tmpfs", "/dev", "tmpfs", 0, "size=64k") != 0)
+      ::_exit(10);
+    if (::symlink(path_.c_str(), "/dev/link") != 0) ::_exit(11);
+    if (!write("/dev/link")) ::_exit(12);
+    if (!fs::is_symlink("/dev/link")) ::_exit(13);
+    ::_exit(content(path_) == "profile" ? 0 : 14);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST_F(OutputFileTest, FullDiskLeavesNoHalfFile) {
