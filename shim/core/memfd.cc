@@ -105,9 +105,12 @@ Status Channel::create(uint64_t module_bytes) {
   if (room != 0 && grow_file(fd, kHeadBytes, kHeadBytes + room) != Status::kOk) room = 0;
 
   auto* bytes = static_cast<char*>(base);
-  fd_ = fd;
+  if (!fd_.hold(fd)) {
+    munmap(base, kHeadBytes + module_bytes);
+    return give_up(Status::kSystem);
+  }
   mapped_bytes_ = kHeadBytes + module_bytes;
-  modules_.attach(fd, reinterpret_cast<gpuprof_module_entry*>(bytes + GPUPROF_MODULES_OFFSET),
+  modules_.attach(fd_, reinterpret_cast<gpuprof_module_entry*>(bytes + GPUPROF_MODULES_OFFSET),
                   bytes + kHeadBytes, kHeadBytes, room, module_bytes);
   base_.store(bytes, std::memory_order_release);
   begin_status_mirror(*reinterpret_cast<gpuprof_status_page*>(bytes), kHeadBytes, room);
@@ -130,8 +133,7 @@ void Channel::abandon_in_child() {
   modules_.detach();
   char* base = base_.exchange(nullptr, std::memory_order_acq_rel);
   if (base != nullptr) munmap(base, mapped_bytes_);
-  if (fd_ >= 0) syscall(SYS_close, fd_);
-  fd_ = -1;
+  fd_.close();
 }
 
 Status install_fork_handler() {

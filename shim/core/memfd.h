@@ -12,6 +12,7 @@
 
 #include "proto/memfd_layout.h"
 #include "shim/core/control.h"
+#include "shim/core/held_fd.h"
 #include "shim/core/module_table.h"
 #include "shim/core/status_code.h"
 
@@ -28,18 +29,19 @@ class Channel {
   // On failure nothing is left open and the shim works without a page.
   Status create(uint64_t module_bytes);
 
-  // -1 if there is none.
-  int fd() const { return fd_; }
+  // -1 if there is none, or the application took its number.
+  int fd() const { return fd_.number(); }
   // Null if there is none, in a child, and after disown().
   gpuprof_status_page* status_page() const;
   ControlRead read(ControlRequest* out) const;
   ModuleTable& modules() { return modules_; }
 
-  // atfork child handler: unmaps, closes, and never writes a byte of the parent's page.
+  // atfork child handler: unmaps, closes (unless the application took the number), and never writes
+  // a byte of the parent's page.
   void abandon_in_child();
 
  private:
-  int fd_ = -1;
+  HeldFd fd_;
   std::atomic<char*> base_{nullptr};
   uint64_t mapped_bytes_ = 0;
   ModuleTable modules_;

@@ -21,9 +21,9 @@ void put(T& field, T value) {
 
 }  // namespace
 
-void ModuleTable::attach(int fd, gpuprof_module_entry* entries, char* copies,
+void ModuleTable::attach(HeldFd& file, gpuprof_module_entry* entries, char* copies,
                          uint64_t copies_offset, uint64_t room_bytes, uint64_t limit_bytes) {
-  fd_ = fd;
+  file_ = &file;
   copies_ = copies;
   copies_offset_ = copies_offset;
   limit_ = limit_bytes;
@@ -116,7 +116,11 @@ Status ModuleTable::make_room(uint64_t bytes) {
   if (target > limit_) target = limit_;
   Status grown = Status::kOk;
   if (target > room) {
-    grown = grow_file(fd_, copies_offset_ + room, copies_offset_ + target);
+    // Where the number names another file, that one would grow, and a write beyond the end of ours
+    // raises SIGBUS.
+    const int fd = file_->checked();
+    grown = fd < 0 ? Status::kUnsupported
+                   : grow_file(fd, copies_offset_ + room, copies_offset_ + target);
     if (grown == Status::kOk) room_.store(target, std::memory_order_release);
   }
   growing_.store(false, std::memory_order_release);

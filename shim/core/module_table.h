@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "proto/memfd_layout.h"
+#include "shim/core/held_fd.h"
 #include "shim/core/status_code.h"
 
 namespace gpuprof::shim {
@@ -38,7 +39,8 @@ class ModuleTable {
   uint32_t on_unload(const void* image, uint64_t size_bytes, bool copy);
 
   // Makes more room where less than half a growth step (1 MiB) is left. kLimit when the byte limit
-  // or RLIMIT_FSIZE is reached. Service thread, once a round.
+  // or RLIMIT_FSIZE is reached; kUnsupported for good once `file` is not ours any more. Service
+  // thread, once a round.
   Status grow_if_needed();
 
   // Entries claimed, may exceed the capacity; bytes of copies used; bytes of room that exist.
@@ -49,7 +51,7 @@ class ModuleTable {
 
   // Wired by Channel::create(). `entries` and `copies` are mapped; `copies` for `limit_bytes`, of
   // which `room_bytes` exist. `copies_offset` is from the start of the file.
-  void attach(int fd, gpuprof_module_entry* entries, char* copies, uint64_t copies_offset,
+  void attach(HeldFd& file, gpuprof_module_entry* entries, char* copies, uint64_t copies_offset,
               uint64_t room_bytes, uint64_t limit_bytes);
   void detach();  // in a child
 
@@ -66,7 +68,7 @@ class ModuleTable {
   char* copies_ = nullptr;
   uint64_t copies_offset_ = 0;
   uint64_t limit_ = 0;
-  int fd_ = -1;
+  HeldFd* file_ = nullptr;
 };
 
 // XXH3-64 with seed 0 of a module image: what the hash callback returns and PC records carry.

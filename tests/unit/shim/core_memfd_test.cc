@@ -238,6 +238,47 @@ TEST_F(Memfd, ChildGoesInertAndLeavesTheParentsPageAlone) {
   EXPECT_TRUE(owned_by_caller());
 }
 
+// A daemon that closes all numbers, and then opens a file of its own under ours.
+TEST_F(Memfd, AnotherFileUnderOurNumberIsNeverGrown) {
+  Channel lost;
+  ASSERT_EQ(lost.create(kModuleBytes), Status::kOk);
+  const int fd = lost.fd();
+  const int theirs = memfd_create("theirs", MFD_CLOEXEC);
+  ASSERT_EQ(close(fd), 0);
+  ASSERT_EQ(dup2(theirs, fd), fd);
+  const uint64_t room = lost.modules().room();
+  const uint64_t full = drop_total(GPUPROF_DROP_MODULE_COPY_FULL);
+  const std::vector<char> image(kModuleCopyMaxBytes, 'i');
+  for (uint64_t at = 0; at <= room; at += image.size()) {  // beyond the end: SIGBUS if it wrote
+    (void)lost.modules().grow_if_needed();
+    ASSERT_NE(lost.modules().append(1, image.data(), image.size(), 1), kNoModule);
+  }
+  EXPECT_EQ(lost.modules().grow_if_needed(), Status::kUnsupported);
+  EXPECT_EQ(lost.modules().room(), room);
+  EXPECT_EQ(drop_total(GPUPROF_DROP_MODULE_COPY_FULL) - full, 1u);
+  EXPECT_EQ(lost.fd(), -1);
+  struct stat info;
+  ASSERT_EQ(fstat(theirs, &info), 0);
+  EXPECT_EQ(info.st_size, 0);
+  lost.abandon_in_child();
+  EXPECT_EQ(fstat(fd, &info), 0) << "the application's file was closed";
+  close(fd);
+  close(theirs);
+}
+
+TEST_F(Memfd, ChildLeavesAnotherFileUnderOurNumberOpen) {
+  const int fd = channel().fd();
+  const int kept = dup(fd);
+  const int theirs = memfd_create("theirs", MFD_CLOEXEC);
+  ASSERT_EQ(dup2(theirs, fd), fd);
+  const int result = in_child(fork, [&] { return fcntl(fd, F_GETFD) == -1 ? 1 : 0; });
+  EXPECT_EQ(result, 0);
+  ASSERT_EQ(dup3(kept, fd, O_CLOEXEC), fd);
+  EXPECT_EQ(channel().fd(), fd);
+  close(kept);
+  close(theirs);
+}
+
 TEST_F(Memfd, RawCloneIsCaughtWithoutAnAtforkHandler) {
   const gpuprof_status_page before = status();
   testing::SiteRecorder<GPUPROF_PROBE_EXEC, gpuprof_exec_v1> recorder(gpuprof_fire_exec_v1);
