@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "shim/core/held_fd.h"
 #include "shim/core/self.h"
 
 namespace gpuprof::shim {
@@ -18,7 +19,9 @@ namespace {
 
 constexpr size_t kLineBytes = 1024;
 
-constinit std::atomic<int> log_fd{-1};
+// GPU_PROFILED_LOG=stderr: descriptor 2 is whatever the application makes of it.
+constinit std::atomic<bool> to_stderr{false};
+constinit HeldFd log_file;
 
 // One buffer, one write: lines of several threads and processes do not mix.
 size_t format_line(char (&line)[kLineBytes], const char* format, va_list arguments) {
@@ -37,22 +40,24 @@ size_t format_line(char (&line)[kLineBytes], const char* format, va_list argumen
 void open_log(const char* target) {
   if (target == nullptr || target[0] == '\0') return;
   if (strcmp(target, "stderr") == 0) {
-    log_fd.store(STDERR_FILENO, std::memory_order_relaxed);
+    to_stderr.store(true, std::memory_order_relaxed);
     return;
   }
   const long fd = syscall(SYS_openat, AT_FDCWD, target,
-                          O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
+                          O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY |
+                              O_NONBLOCK,  // a FIFO nobody reads would hold up cuInit
+                          0600);
   if (fd < 0) return;
   // High, for the same reason as the memfd's: the application may count on low numbers.
   const long high = syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 100);
   if (high >= 0) syscall(SYS_close, fd);
-  log_fd.store(static_cast<int>(high >= 0 ? high : fd), std::memory_order_relaxed);
+  (void)log_file.hold(static_cast<int>(high >= 0 ? high : fd));
 }
 
-bool log_enabled() { return log_fd.load(std::memory_order_relaxed) >= 0; }
+bool log_enabled() { return to_stderr.load(std::memory_order_relaxed) || log_file.number() >= 0; }
 
 void log_line(const char* format, ...) {
-  const int fd = log_fd.load(std::memory_order_relaxed);
+  const int fd = to_stderr.load(std::memory_order_relaxed) ? STDERR_FILENO : log_file.checked();
   if (fd < 0) return;
   char line[kLineBytes];
   va_list arguments;
@@ -69,8 +74,8 @@ void complain(const char* format, ...) {
   const size_t length = format_line(line, format, arguments);
   va_end(arguments);
   write_all(STDERR_FILENO, line, length);
-  const int fd = log_fd.load(std::memory_order_relaxed);
-  if (fd >= 0 && fd != STDERR_FILENO) write_all(fd, line, length);
+  const int fd = log_file.checked();
+  if (fd >= 0) write_all(fd, line, length);
 }
 
 }  // namespace gpuprof::shim

@@ -2,6 +2,7 @@
 #include "shim/core/self.h"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -9,6 +10,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -92,6 +94,50 @@ int search_build_id(dl_phdr_info* info, size_t, void* argument) {
   return 1;
 }
 
+constexpr size_t kKernelSigsetBytes = 8;  // what the raw calls take; glibc's type is longer
+
+// Keeps the signals that a write may raise from the calling thread, which gets them itself, and
+// swallows what came. Raw calls: glibc's sigtimedwait() is a cancellation point.
+class MutedWriteSignals {
+ public:
+  MutedWriteSignals() {
+    sigset_t pending;
+    sigemptyset(&pending);
+    (void)syscall(SYS_rt_sigpending, &pending, kKernelSigsetBytes);
+    sigemptyset(&muted_);
+    sigemptyset(&swallowed_);
+    constexpr int kNumbers[] = {SIGPIPE, SIGXFSZ, SIGTTOU};
+    for (const int number : kNumbers) {
+      sigaddset(&muted_, number);
+      // One that was pending before is the application's.
+      if (sigismember(&pending, number) == 0) sigaddset(&swallowed_, number);
+    }
+    (void)syscall(SYS_rt_sigprocmask, SIG_BLOCK, &muted_, &old_, kKernelSigsetBytes);
+  }
+  ~MutedWriteSignals() {
+    const timespec no_wait{0, 0};
+    while (syscall(SYS_rt_sigtimedwait, &swallowed_, nullptr, &no_wait, kKernelSigsetBytes) > 0) {
+    }
+    (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &old_, nullptr, kKernelSigsetBytes);
+  }
+  MutedWriteSignals(const MutedWriteSignals&) = delete;
+  MutedWriteSignals& operator=(const MutedWriteSignals&) = delete;
+
+ private:
+  sigset_t muted_;
+  sigset_t swallowed_;
+  sigset_t old_;
+};
+
+// Whether a line of at most 1 KiB can be written without waiting: a pipe that polls writable has a
+// page of room, and regular files always poll writable.
+bool writable_now(int fd) {
+  pollfd wanted{fd, POLLOUT, 0};
+  const timespec no_wait{0, 0};
+  return syscall(SYS_ppoll, &wanted, 1, &no_wait, nullptr, kKernelSigsetBytes) == 1 &&
+         wanted.revents == POLLOUT;
+}
+
 }  // namespace
 
 uint32_t thread_id() {
@@ -165,7 +211,8 @@ ssize_t read_small_file(const char* path, char* out, size_t capacity) {
 }
 
 void write_all(int fd, const char* text, size_t bytes) {
-  while (bytes > 0) {
+  const MutedWriteSignals muted;
+  while (bytes > 0 && writable_now(fd)) {
     const long wrote = syscall(SYS_write, fd, text, bytes);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) return;

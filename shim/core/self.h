@@ -31,7 +31,9 @@ void random_bytes(void* out, size_t bytes);
 // open(O_RDONLY|O_CLOEXEC), read up to `capacity` - 1 bytes, close; NUL-terminates. Bytes read, or
 // -errno. No allocation, no cancellation point.
 ssize_t read_small_file(const char* path, char* out, size_t capacity);
-// write(2) until done or failed; no cancellation point, no stdio.
+// write(2) until done, failed, or not possible without waiting; no cancellation point, no stdio. No
+// signal of it reaches the application: not SIGPIPE (a pipe without a reader), not SIGXFSZ
+// (RLIMIT_FSIZE), not SIGTTOU (a terminal of another job).
 void write_all(int fd, const char* text, size_t bytes);
 
 }  // namespace gpuprof::shim

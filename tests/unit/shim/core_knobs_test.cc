@@ -4,6 +4,7 @@
 #include "shim/core/knobs.h"
 
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -11,8 +12,12 @@
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "shim/core/control.h"
@@ -281,6 +286,116 @@ TEST(Log, IsSilentThenWritesWholeLinesToItsFile) {
   struct stat info;
   ASSERT_EQ(stat(path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
+  unlink(path.c_str());
+}
+
+// Wait status of a child in which complain() writes to `fd` as stderr, ended by SIGALRM after 5 s.
+// It exits with 3 if a signal is left pending or blocked.
+int complain_to(int fd, rlim_t file_limit = RLIM_INFINITY) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(5);
+    for (const int number : {SIGPIPE, SIGXFSZ}) signal(number, SIG_DFL);
+    const rlimit limit{file_limit, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0 || dup2(fd, STDERR_FILENO) < 0) _exit(2);
+    for (int i = 0; i < 3; ++i) complain("declined");
+    sigset_t left;
+    sigpending(&left);
+    const bool pending = sigismember(&left, SIGPIPE) == 1 || sigismember(&left, SIGXFSZ) == 1;
+    sigprocmask(SIG_BLOCK, nullptr, &left);
+    _exit(pending || sigismember(&left, SIGPIPE) == 1 || sigismember(&left, SIGXFSZ) == 1 ? 3 : 0);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  return status;
+}
+
+TEST(Log, PipeWithoutAReaderKillsNobody) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  EXPECT_EQ(complain_to(ends[1]), 0);
+  close(ends[1]);
+}
+
+TEST(Log, FullPipeBlocksNobody) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+  const std::string page(4096, 'p');
+  while (write(ends[1], page.data(), page.size()) > 0) {
+  }
+  ASSERT_EQ(fcntl(ends[1], F_SETFL, 0), 0);
+  EXPECT_EQ(complain_to(ends[1]), 0);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST(Log, FileSizeLimitKillsNobody) {
+  const int file = memfd_create("stderr", MFD_CLOEXEC);
+  EXPECT_EQ(complain_to(file, 10), 0);
+  struct stat info;
+  ASSERT_EQ(fstat(file, &info), 0);
+  EXPECT_EQ(info.st_size, 10);  // it did write, up to the limit
+  close(file);
+}
+
+TEST(Log, SignalThatWasPendingBeforeStaysPending) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    sigset_t pipe_signal, pending;
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    sigprocmask(SIG_BLOCK, &pipe_signal, nullptr);
+    raise(SIGPIPE);
+    int ends[2];
+    if (pipe(ends) != 0 || dup2(ends[1], STDERR_FILENO) < 0) _exit(2);
+    complain("heard");
+    char text[256];
+    if (read(ends[0], text, sizeof text) <= 0) _exit(4);
+    sigpending(&pending);
+    _exit(sigismember(&pending, SIGPIPE) == 1 ? 0 : 3);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Log, FifoThatNobodyReadsIsNotWaitedFor) {
+  const std::string path = ::testing::TempDir() + "gpuprof_fifo_" + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(5);
+    open_log(path.c_str());
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+  unlink(path.c_str());
+}
+
+TEST(Log, WritesNothingIntoAnotherFileUnderItsNumber) {
+  const std::string path = ::testing::TempDir() + "gpuprof_lost_log_" + std::to_string(getpid());
+  open_log(path.c_str());
+  int fd = -1;
+  for (int number = 100; number < 200 && fd < 0; ++number) {
+    char link[512] = {};
+    const std::string name = "/proc/self/fd/" + std::to_string(number);
+    if (readlink(name.c_str(), link, sizeof link - 1) > 0 && path == link) fd = number;
+  }
+  ASSERT_GE(fd, 0);
+  const int theirs = memfd_create("theirs", MFD_CLOEXEC);
+  ASSERT_EQ(dup2(theirs, fd), fd);
+  log_line("for our file");
+  complain("for stderr, %s", "and our file");
+  struct stat info;
+  ASSERT_EQ(fstat(theirs, &info), 0);
+  EXPECT_EQ(info.st_size, 0);
+  EXPECT_FALSE(log_enabled());
+  close(fd);
+  close(theirs);
   unlink(path.c_str());
 }
 
