@@ -69,8 +69,8 @@ std::optional<Error> explain_state(uint32_t pid, const target::ShimStatus& statu
     case GPUPROF_STATE_COUNT:
       return Error{Code::kNoTarget, 0,
                    who +
-                       ": the shim is in a state unknown to this gpu-profiled: "
-                       "use the version the shim came with"};
+                       ": the shim's state could not be read: the process ended first, or its shim "
+                       "is of another version than this gpu-profiled"};
     case GPUPROF_STATE_IDLE:
       // It tries again, less and less often.
       if (status.reason == GPUPROF_REASON_SUBSCRIBE_FAILED ||
