@@ -7,6 +7,7 @@ our_files() { git ls-files -co --exclude-standard -- "$@"; }
 check_format() {
   local files
   mapfile -t files < <(our_files '*.cc' '*.h' '*.c' '*.cu')
+  ((${#files[@]} > 0)) || return 1
   # Names only: scripts/format mends them all.
   if ! clang-format --dry-run -Werror "${files[@]}" 2>&1 | sed -n 's/^\([^ :]*\):[0-9].*error:.*/\1/p' | sort | uniq -c |
     awk '{ print $2 ": " $1 " places"; bad = 1 } END { exit bad }'; then
@@ -42,6 +43,7 @@ check_install_rules() (
   build=$1
   dest=$(mktemp -d)
   trap 'rm -rf "$dest"' EXIT
+  chmod 755 "$dest" # under sudo the workload runs as the caller and loads the shim from here
   rc=0
   DESTDIR=$dest cmake --install "$build" >/dev/null || exit 1
   (cd "$dest" && find . -type f | sort)
