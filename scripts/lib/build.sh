@@ -10,6 +10,12 @@ mount_tracefs() {
     say "note: tracefs could not be mounted on /sys/kernel/tracing"
 }
 
+# As root (sudo, a container) in a tree of somebody else: what was built becomes the owner's when the
+# script ends, else the owner's next cmake in build/ fails.
+give_back_at_exit() {
+  ((EUID != 0)) || trap 'chown -hR --reference="$root" "$root/build" "$root/out" 2>/dev/null || true' EXIT
+}
+
 # build_tree <root> <preset> [cmake options...]: into <root>/build/<preset>; build_targets, where set,
 # names what is built instead of everything.
 build_targets=()
