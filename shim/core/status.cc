@@ -24,7 +24,17 @@ constinit SpinLock lock;
 // For readers that must not wait.
 constinit std::atomic<uint32_t> state_now{GPUPROF_STATE_INVALID};
 constinit std::atomic<uint32_t> reason_now{GPUPROF_REASON_NONE};
+// Single words that any change carries to the page.
 constinit std::atomic<uint32_t> buffers_now{0};
+constinit std::atomic<uint32_t> tier_now{0};
+constinit std::atomic<uint32_t> epoch_now{0};
+constinit std::atomic<uint32_t> arms_now{0};
+constinit std::atomic<uint32_t> disarms_now{0};
+
+// Holders copy a KiB: only one that will never go on keeps it so long, bar a descheduled one.
+constexpr uint64_t kLockWaitNs = 20'000'000;
+// A state that could not wait for the lock: bit 63, reason << 32, state. 0: none.
+constinit std::atomic<uint64_t> missed_state{0};
 
 constexpr const char* kStateNames[GPUPROF_STATE_COUNT] = {
     "invalid", "declined", "idle", "arming", "tracing", "tracing+pc", "disarming", "busy", "inert"};
@@ -58,13 +68,50 @@ void mirror(gpuprof_status_page& page) {
   seq.store(++shadow.seq, std::memory_order_release);
 }
 
-template <typename Change>
-void change(Change&& apply) {
-  if (!owned()) return;
-  SpinGuard guard(lock);
-  apply(shadow);
+// Takes over a missed state, whose text is lost. With `lock` held.
+void repair_state() {
+  const uint64_t missed = missed_state.exchange(0, std::memory_order_acq_rel);
+  if (missed == 0) return;
+  shadow.state = static_cast<uint32_t>(missed);
+  shadow.reason = static_cast<uint32_t>(missed >> 32) & 0x7fffffffu;
+  memset(shadow.reason_text, 0, sizeof shadow.reason_text);
+  state_now.store(shadow.state, std::memory_order_relaxed);
+  reason_now.store(shadow.reason, std::memory_order_relaxed);
+}
+
+void take_words() {
   shadow.buffers_outstanding = buffers_now.load(std::memory_order_relaxed);
+  shadow.tier = tier_now.load(std::memory_order_relaxed);
+  shadow.epoch = epoch_now.load(std::memory_order_relaxed);
+  shadow.arms = arms_now.load(std::memory_order_relaxed);
+  shadow.disarms = disarms_now.load(std::memory_order_relaxed);
+}
+
+// False if the lock's holder does not go on: the next heartbeat brings what lies in single words.
+template <typename Change>
+bool change(Change&& apply) {
+  if (!owned()) return true;
+  if (!lock.lock_within(kLockWaitNs)) return false;
+  repair_state();  // older than this change
+  apply(shadow);
+  repair_state();  // came while this change held the lock
+  take_words();
   if (gpuprof_status_page* page = channel().status_page()) mirror(*page);
+  lock.unlock();
+  return true;
+}
+
+// For readers who look now; not under the page's seq, which the lock's holder may have left odd.
+void miss_state(gpuprof_state state, gpuprof_reason reason) {
+  state_now.store(state, std::memory_order_relaxed);
+  reason_now.store(reason, std::memory_order_relaxed);
+  missed_state.store(uint64_t{1} << 63 | uint64_t{static_cast<uint32_t>(reason)} << 32 |
+                         static_cast<uint32_t>(state),
+                     std::memory_order_release);
+  gpuprof_status_page* page = channel().status_page();
+  if (page == nullptr) return;
+  std::atomic_ref<uint32_t>(page->reason).store(reason, std::memory_order_relaxed);
+  std::atomic_ref<uint32_t>(page->state).store(state, std::memory_order_relaxed);
 }
 
 template <size_t N>
@@ -86,6 +133,7 @@ void begin_status_mirror(gpuprof_status_page& page, uint64_t copies_offset, uint
   shadow.heartbeat_ns = monotonic_ns();
   shadow.subscribe_mode = static_cast<uint32_t>(knobs().subscribe);
   (void)shim_build_id(shadow.build_id);
+  take_words();
   copy_text(shadow.unknown_knobs, knobs().unknown);
   mirror(page);
   for (uint32_t i = 1; i < GPUPROF_DROP_CLASS_COUNT; ++i) {
@@ -98,13 +146,14 @@ void begin_status_mirror(gpuprof_status_page& page, uint64_t copies_offset, uint
 
 void set_state(gpuprof_state state, gpuprof_reason reason, const char* text) {
   if (state <= GPUPROF_STATE_INVALID || state >= GPUPROF_STATE_COUNT) return;
-  change([&](gpuprof_status_page& page) {
+  const bool changed = change([&](gpuprof_status_page& page) {
     page.state = state;
     page.reason = reason;
     copy_text(page.reason_text, text);
     state_now.store(state, std::memory_order_relaxed);
     reason_now.store(reason, std::memory_order_relaxed);
   });
+  if (!changed) miss_state(state, reason);
   if (log_enabled()) {
     log_line("%s (reason %u)%s%s", kStateNames[state], static_cast<unsigned>(reason),
              text == nullptr ? "" : ": ", text == nullptr ? "" : text);
@@ -121,19 +170,23 @@ gpuprof_reason current_reason() {
 }
 
 void set_tier(gpuprof_tier tier) {
-  change([&](gpuprof_status_page& page) { page.tier = tier; });
+  tier_now.store(tier, std::memory_order_relaxed);
+  change([](gpuprof_status_page&) {});
 }
 void set_epoch(uint32_t epoch) {
-  change([&](gpuprof_status_page& page) { page.epoch = epoch; });
+  epoch_now.store(epoch, std::memory_order_relaxed);
+  change([](gpuprof_status_page&) {});
 }
 void set_subscribe_mode(SubscribeMode mode) {
   change([&](gpuprof_status_page& page) { page.subscribe_mode = static_cast<uint32_t>(mode); });
 }
 void count_arm() {
-  change([](gpuprof_status_page& page) { ++page.arms; });
+  arms_now.fetch_add(1, std::memory_order_relaxed);
+  change([](gpuprof_status_page&) {});
 }
 void count_disarm() {
-  change([](gpuprof_status_page& page) { ++page.disarms; });
+  disarms_now.fetch_add(1, std::memory_order_relaxed);
+  change([](gpuprof_status_page&) {});
 }
 
 void set_buffers_outstanding(uint32_t buffers) {

@@ -8,8 +8,9 @@
 // together (state, reason, text) change under the page's seq; totals are single relaxed atomics.
 //
 // Threads: all functions from any thread. The writers of text share a spin lock held for a copy of
-// at most 1 KiB and never across any call; counters are lock-free. In a child or after disown() all
-// of them leave the page alone.
+// at most 1 KiB and never across any call, and wait for it 20 ms at most: a state that comes to
+// late loses its text, and the next heartbeat brings it to the page. Counters are lock-free. In a
+// child or after disown() all of them leave the page alone.
 #pragma once
 
 #include <cstdint>

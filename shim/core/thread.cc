@@ -7,6 +7,7 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -31,11 +32,26 @@ void* thread_main(void*) {
   return nullptr;
 }
 
-int create_thread(size_t stack_bytes) {
+// Else a thread made by a real-time one competes with it. Asked for only then: setting a policy is
+// a system call that sandboxes may forbid.
+bool caller_is_real_time() {
+  int policy = SCHED_OTHER;
+  sched_param parameters;
+  return pthread_getschedparam(pthread_self(), &policy, &parameters) == 0 &&
+         (policy == SCHED_FIFO || policy == SCHED_RR);
+}
+
+int create_thread(size_t stack_bytes, bool ordinary) {
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return ENOMEM;
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   int error = pthread_attr_setstacksize(&attributes, stack_bytes);
+  if (ordinary) {
+    const sched_param priority{};  // 0, the only one of SCHED_OTHER
+    pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+    pthread_attr_setschedpolicy(&attributes, SCHED_OTHER);
+    pthread_attr_setschedparam(&attributes, &priority);
+  }
   pthread_t thread;
   if (error == 0) error = pthread_create(&thread, &attributes, thread_main, nullptr);
   pthread_attr_destroy(&attributes);
@@ -58,8 +74,13 @@ Status start_service_thread(void (*run)(void*), void* argument) {
   sigset_t all, old;
   sigfillset(&all);
   if (pthread_sigmask(SIG_SETMASK, &all, &old) != 0) return Status::kSystem;
-  int error = create_thread(kStackBytes + overhead);
-  if (error == EINVAL) error = create_thread(kLargerStackBytes + overhead);
+  bool ordinary = caller_is_real_time();
+  int error = create_thread(kStackBytes + overhead, ordinary);
+  if (error == EPERM && ordinary) {
+    ordinary = false;
+    error = create_thread(kStackBytes + overhead, ordinary);
+  }
+  if (error == EINVAL) error = create_thread(kLargerStackBytes + overhead, ordinary);
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
   if (error == 0) return Status::kOk;
   return error == EAGAIN ? Status::kLimit : Status::kNoMemory;

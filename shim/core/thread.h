@@ -12,10 +12,10 @@
 namespace gpuprof::shim {
 
 // Starts a detached thread named "gpu-profiled" with every signal blocked from its first
-// instruction (so that none of the application's is ever delivered to it) and cancellation off. The
-// stack is 256 KiB: CUPTI's own flush runs on it, and untouched stack costs nothing; where the
-// process's static TLS does not leave room in that, larger ones are tried. kNoMemory or kLimit: the
-// shim declines.
+// instruction (so that none of the application's is ever delivered to it) and cancellation off. It
+// has the ordinary scheduling policy where the caller has a real-time one. The stack is 256 KiB:
+// CUPTI's own flush runs on it, and untouched stack costs nothing; where the process's static TLS
+// does not leave room in that, larger ones are tried. kNoMemory or kLimit: the shim declines.
 Status start_service_thread(void (*run)(void*), void* argument);
 
 // Waits while *word == expected: true when woken or changed, false after `timeout_ns`. UINT64_MAX

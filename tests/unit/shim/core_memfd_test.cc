@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -277,6 +278,58 @@ TEST_F(Memfd, ChildLeavesAnotherFileUnderOurNumberOpen) {
   EXPECT_EQ(channel().fd(), fd);
   close(kept);
   close(theirs);
+}
+
+// exit() in a signal handler that interrupted a change of the status on its own thread. The fault
+// is in the text, which is read with the lock held.
+struct Interruption {
+  char* text;
+  uint64_t waited_ns;
+  uint32_t state_then;
+  bool happened;
+};
+Interruption interruption;
+
+void change_status_in_handler(int) {
+  alarm(10);  // waiting for itself would never end
+  const uint64_t begin_ns = monotonic_ns();
+  set_tier(GPUPROF_TIER_OFF);
+  set_state(GPUPROF_STATE_INERT, GPUPROF_REASON_EXITING, nullptr);
+  publish_heartbeat(begin_ns);
+  interruption.waited_ns = monotonic_ns() - begin_ns;
+  interruption.state_then = channel().status_page()->state;
+  interruption.happened = true;
+  alarm(0);
+  mprotect(interruption.text, 4096, PROT_READ | PROT_WRITE);
+}
+
+TEST_F(Memfd, ChangeThatInterruptsAChangeOnItsThreadDoesNotWaitForIt) {
+  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  interruption.text = static_cast<char*>(page);
+  strcpy(interruption.text, "interrupted");
+  ASSERT_EQ(mprotect(page, 4096, PROT_NONE), 0);
+  struct sigaction handler {
+  }, old;
+  handler.sa_handler = change_status_in_handler;
+  ASSERT_EQ(sigaction(SIGSEGV, &handler, &old), 0);
+  set_tier(GPUPROF_TIER_TRACE);
+  set_state(GPUPROF_STATE_TRACING, GPUPROF_REASON_NONE, interruption.text);
+  sigaction(SIGSEGV, &old, nullptr);
+  ASSERT_TRUE(interruption.happened);
+  EXPECT_LT(interruption.waited_ns, 1'000'000'000u);
+  EXPECT_EQ(interruption.state_then, uint32_t{GPUPROF_STATE_INERT});
+  // The newer one holds, also in the page, which is whole.
+  EXPECT_EQ(current_state(), GPUPROF_STATE_INERT);
+  EXPECT_EQ(status().state, uint32_t{GPUPROF_STATE_INERT});
+  EXPECT_EQ(status().reason, uint32_t{GPUPROF_REASON_EXITING});
+  EXPECT_STREQ(status().reason_text, "");
+  EXPECT_EQ(status().tier, uint32_t{GPUPROF_TIER_OFF});
+  EXPECT_EQ(status().seq % 2, 0u);
+  set_state(GPUPROF_STATE_IDLE, GPUPROF_REASON_NONE, "after it");
+  EXPECT_EQ(status().state, uint32_t{GPUPROF_STATE_IDLE});
+  EXPECT_STREQ(status().reason_text, "after it");
+  munmap(page, 4096);
 }
 
 TEST_F(Memfd, RawCloneIsCaughtWithoutAnAtforkHandler) {

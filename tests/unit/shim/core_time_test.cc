@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include "proto/ring_abi.h"
 #include "shim/core/clock.h"
@@ -224,6 +225,29 @@ TEST(Thread, ServiceThreadIsNamedUnsignalledAndSmall) {
   }
   EXPECT_EQ(name, "gpu-profiled");
   EXPECT_EQ(cancel_state, PTHREAD_CANCEL_DISABLE);
+}
+
+TEST(Thread, ServiceThreadOfARealTimeCallerIsOrdinary) {
+  static std::atomic<uint32_t> done{0};
+  static int policy = -1;
+  bool real_time = false;
+  std::thread caller([&] {
+    const sched_param priority{1};
+    real_time = pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority) == 0;
+    if (!real_time) return;
+    ASSERT_EQ(start_service_thread(
+                  [](void*) {
+                    policy = sched_getscheduler(0);
+                    done.store(1);
+                    futex_wake(done);
+                  },
+                  nullptr),
+              Status::kOk);
+    while (done.load() == 0) (void)futex_wait(done, 0, kSecond);
+  });
+  caller.join();
+  if (!real_time) GTEST_SKIP() << "real-time scheduling is not permitted here";
+  EXPECT_EQ(policy, SCHED_OTHER);
 }
 
 // Not inlined, or the array would belong to the caller's frame.
