@@ -10,6 +10,7 @@
 #include "daemon/cli/result_files.h"
 #include "daemon/cli/session.h"
 #include "daemon/cli/signals.h"
+#include "daemon/probe/usdt_notes.h"
 #include "daemon/target/process.h"
 #include "daemon/target/shim_file.h"
 
@@ -29,6 +30,12 @@ struct Found {
   std::vector<ProcessId> roots;
 };
 
+// Not by its name: the README's containers may have it under any.
+bool is_shim(int fd) {
+  const auto image = probe::read_shim_file(fd);
+  return image && probe::parse_usdt_notes(*image).has_value();
+}
+
 // The shims in the named processes and in their children. A named process without a shim is fine
 // where a child has one (torchrun, a shell); else it is told why and left out.
 Result<Found> find_targets(const Options& options, Console& console) {
@@ -37,7 +44,7 @@ Result<Found> find_targets(const Options& options, Console& console) {
   auto look_at = [&](uint32_t pid) -> Status {
     auto id = target::process_id(pid);
     if (!id) return tl::unexpected<Error>(id.error());
-    auto file = target::ShimFile::find(pid);
+    auto file = target::ShimFile::find(pid, is_shim);
     if (!file && file.error().code == Code::kNoTarget)
       return tl::unexpected<Error>(diagnose_no_shim(pid));
     if (!file) return tl::unexpected<Error>(file.error());

@@ -338,6 +338,12 @@ const symbolize::SymbolizedPc& Recorder::resolve(ProcessId process, uint64_t pc)
   return resolved_;
 }
 
+void Recorder::note_shim(std::string path) {
+  constexpr std::string_view kDeleted = " (deleted)";  // module paths are without
+  if (path.ends_with(kDeleted)) path.resize(path.size() - kDeleted.size());
+  shims_.insert(std::move(path));
+}
+
 const std::vector<symbolize::Module>& Recorder::modules(ProcessId process) {
   ProcessRecord* record = find(process);
   if (record == nullptr || record->layouts.empty()) return kUnknownModules;

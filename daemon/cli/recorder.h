@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "daemon/cli/process_record.h"
@@ -57,6 +58,9 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   // The process is gone and the rings are drained.
   void process_exited(ProcessId process);
 
+  // The file of a shim under whatever name, as the targets see it: no frame of it is of interest.
+  void note_shim(std::string path);
+
   // Housekeeping: ages the join, looks for libraries that came and went.
   void advance(uint64_t now_ns);
   [[nodiscard]] Totals totals() const;
@@ -79,6 +83,7 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   // join::FrameSource
   const symbolize::SymbolizedPc& resolve(ProcessId, uint64_t pc) override;
   const std::vector<symbolize::Module>& modules(ProcessId) override;
+  bool is_tool(const symbolize::Module& module) override { return shims_.contains(module.path); }
   join::ProcessInfo process(ProcessId) override;
   std::string thread_name(ProcessId, uint32_t tid) override;
   join::DeviceInfo device(ProcessId, uint32_t device_id) override;
@@ -99,6 +104,7 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   symbolize::SymbolCache symbols_;
   std::map<ProcessId, ProcessRecord> processes_;
   std::map<ProcessId, std::vector<uint32_t>> exec_ids_;  // by process: its images' exec ids
+  std::set<std::string> shims_;
   uint64_t next_refresh_ns_ = 0;
   symbolize::SymbolizedPc resolved_;
   join::StackTable stacks_;

@@ -77,6 +77,7 @@ Result<std::unique_ptr<Session>> Session::create(const Options& options, Console
 Status Session::attach(const target::ShimFile& file) {
   auto cookie = probes_->attach(file.fd.get(), file.path);
   if (!cookie) return tl::unexpected<Error>(cookie.error());
+  recorder_.note_shim(file.path);
   return {};
 }
 

@@ -35,6 +35,8 @@ class FrameSource {
   virtual const symbolize::SymbolizedPc& resolve(ProcessId, uint64_t pc) = 0;
   // What SymbolizedPc::module indexes; may grow with resolve().
   virtual const std::vector<symbolize::Module>& modules(ProcessId) = 0;
+  // Is it the profiler's own, by what only the caller knows? Shim and CUPTI are known by name, too.
+  virtual bool is_tool(const symbolize::Module&) { return false; }
   virtual ProcessInfo process(ProcessId) = 0;
   // Of the thread `tid` (daemon's namespace level).
   virtual std::string thread_name(ProcessId, uint32_t tid) = 0;

@@ -49,7 +49,9 @@ uint32_t ModelBuilder::module_of(uint32_t process, uint32_t index) {
   at->second = static_cast<uint32_t>(model_.modules.size());
   ModelModule module;
   const std::vector<symbolize::Module>& known = source_.modules(processes_[process]);
+  bool is_tool = false;
   if (index < known.size()) {
+    is_tool = source_.is_tool(known[index]);
     module.path = known[index].path;
     module.build_id = known[index].build_id;
     module.start = known[index].start;
@@ -59,7 +61,7 @@ uint32_t ModelBuilder::module_of(uint32_t process, uint32_t index) {
   }
   const std::string_view base = base_name(module.path);
   Owner owner = Owner::kApplication;
-  if (base.starts_with("libgpu-profiled-cupti.") || base.starts_with("libcupti.")) {
+  if (is_tool || base.starts_with("libgpu-profiled-cupti.") || base.starts_with("libcupti.")) {
     owner = Owner::kTool;
   } else if (base.starts_with("libcuda.") || base.starts_with("libcudart.")) {
     owner = Owner::kDriver;

@@ -6,8 +6,14 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
 #include "daemon/target/process.h"
 #include "daemon/target/text.h"
+#include "proto/memfd_layout.h"
 
 namespace gpuprof::target {
 namespace {
@@ -61,6 +67,31 @@ Result<ShimFile> open_mapping(uint32_t pid, const Mapping& mapping) {
   return file ? std::move(file) : open_in_root(pid, mapping);
 }
 
+// Every shim that runs has one; nothing else is worth reading a process's libraries for.
+bool maps_memfd(const std::vector<Mapping>& mappings) {
+  return std::ranges::any_of(mappings, [](const Mapping& mapping) {
+    return mapping.file_name() == "memfd:" GPUPROF_MEMFD_NAME;
+  });
+}
+
+// Each executable file once, those named like the injected library first: a process may map
+// hundreds. The variable may have been set after the start, so the others follow.
+std::vector<const Mapping*> candidates(uint32_t pid, const std::vector<Mapping>& mappings) {
+  std::vector<const Mapping*> out;
+  std::set<std::pair<dev_t, uint64_t>> seen;
+  for (const Mapping& mapping : mappings) {
+    if (mapping.executable && seen.emplace(mapping.device, mapping.inode).second)
+      out.push_back(&mapping);
+  }
+  const auto injection = environment_value(pid, "CUDA_INJECTION64_PATH");
+  if (injection && *injection) {
+    const std::string name = (*injection)->substr((*injection)->rfind('/') + 1);
+    std::ranges::stable_partition(
+        out, [&](const Mapping* mapping) { return mapping->file_name() == name; });
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<ShimFile> ShimFile::find(uint32_t pid, const std::function<bool(int)>& has_our_probes) {
@@ -70,12 +101,9 @@ Result<ShimFile> ShimFile::find(uint32_t pid, const std::function<bool(int)>& ha
     if (mapping.executable && mapping.file_name() == kShimFileName)
       return open_mapping(pid, mapping);
   }
-  if (has_our_probes) {
-    ino_t last = 0;
-    for (const Mapping& mapping : *mappings) {
-      if (!mapping.executable || mapping.inode == last) continue;
-      last = mapping.inode;
-      auto file = open_mapping(pid, mapping);
+  if (has_our_probes && maps_memfd(*mappings)) {
+    for (const Mapping* mapping : candidates(pid, *mappings)) {
+      auto file = open_mapping(pid, *mapping);
       if (file && has_our_probes(file->fd.get())) return file;
     }
   }

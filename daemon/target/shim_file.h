@@ -25,7 +25,8 @@ struct ShimFile {
   std::string path;  // as the target sees it, printable
 
   // The shim's file in process `pid`: the executable mapping named libgpu-profiled-cupti.so, or,
-  // where none has that name, the first whose file `has_our_probes` accepts (a renamed copy).
+  // where none has that name, the first whose file `has_our_probes` accepts (a renamed copy). Each
+  // file is asked about once, and none in a process that does not map a shim's memfd.
   // Errors: kNotFound (no such process), kNoTarget (nothing mapped), kPermission, kIo.
   static Result<ShimFile> find(uint32_t pid,
                                const std::function<bool(int fd)>& has_our_probes = {});

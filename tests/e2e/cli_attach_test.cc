@@ -4,6 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <filesystem>
+
 #include "tests/e2e/cli_fixture.h"
 
 namespace gpuprof::e2e {
@@ -16,6 +19,21 @@ class CliAttach : public CliTest {
     return {WORKLOAD_PATH, "--launches", "0", "--seconds", "90", "--rate", rate};
   }
 };
+
+// The stacks of all samples, as text.
+std::string read_traces(const std::string& profile) {
+  const std::string command =
+      "HOME=/nonexistent PPROF_TMPDIR=/tmp PPROF_BINARY_PATH=/nonexistent GOCACHE=/tmp/gocache "
+      "go tool pprof -traces " +
+      profile + " 2>&1";
+  FILE* pipe = ::popen(command.c_str(), "r");
+  std::string out;
+  char buffer[4096];
+  size_t got = 0;
+  while ((got = ::fread(buffer, 1, sizeof buffer, pipe)) > 0) out.append(buffer, got);
+  EXPECT_EQ(::pclose(pipe), 0) << out;
+  return out;
+}
 
 TEST_F(CliAttach, LateAttachAndAgain) {
   Child workload(endless(), with_shim());
@@ -36,6 +54,20 @@ TEST_F(CliAttach, LateAttachAndAgain) {
   EXPECT_EQ(profiles().size(), 3u) << "a default name never overwrites";
   workload.send(SIGTERM);
   EXPECT_EQ(workload.finish().status, 0) << "the target never notices";
+}
+
+TEST_F(CliAttach, RenamedShimIsFoundAndLeftOutOfTheProfile) {
+  std::filesystem::copy_file(SHIM_PATH, file("renamed-copy.so"));
+  const Child workload(endless(), setup({"CUDA_INJECTION64_PATH=" + file("renamed-copy.so")}));
+  wait_until_mapped(workload.pid(), "renamed-copy.so");
+  const Outcome outcome = gpu_profiled({"--pid", std::to_string(workload.pid()), "--duration", "2s",
+                                        "-o", "x.pb.gz", "--summary-json", "s.json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_GE(json_number(read_file(file("s.json")), "stacks", "taken"), 10);
+  const std::string traces = read_traces(file("x.pb.gz"));
+  EXPECT_NE(traces.find("cuLaunchKernel"), std::string::npos) << traces;
+  EXPECT_EQ(traces.find("gpuprof::shim"), std::string::npos) << traces;
+  EXPECT_EQ(traces.find("renamed-copy.so"), std::string::npos) << traces;
 }
 
 TEST_F(CliAttach, InterruptWritesTheProfile) {

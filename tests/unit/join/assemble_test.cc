@@ -59,6 +59,16 @@ class Assemble : public ::testing::Test {
   uint32_t shim_ = 0, cupti_ = 0, cuda_ = 0, cudart_ = 0, app_ = 0;
 };
 
+TEST_F(Assemble, WhatTheSourceCallsAToolIsTrimmedUnderAnyName) {
+  const uint32_t renamed = frames_.add_module(kProcess, "/opt/renamed.so");
+  const std::vector<uint64_t> pcs = {pc(renamed, 1, {"emit"}), pc(renamed, 2), pc(cupti_, 3),
+                                     pc(app_, 4, {"main"})};
+  EXPECT_THAT(names(one(pcs), 0),
+              ElementsAre("main", "[libcupti.so.13]", "[renamed.so]", "emit", "saxpy"));
+  frames_.set_tool("/opt/renamed.so");
+  EXPECT_THAT(names(one(pcs), 0), ElementsAre("main", "saxpy"));
+}
+
 TEST_F(Assemble, ShimCuptiAndNamelessDriverFramesAreTrimmed) {
   const Model model =
       one({pc(shim_, 1, {"emit"}), pc(shim_, 2), pc(cupti_, 3), pc(cuda_, 4), pc(cuda_, 5),

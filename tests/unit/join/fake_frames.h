@@ -51,6 +51,8 @@ class FakeFrames : public FrameSource {
   const std::vector<symbolize::Module>& modules(ProcessId id) override {
     return processes_[id].modules;
   }
+  bool is_tool(const symbolize::Module& module) override { return module.path == tool_; }
+  void set_tool(const std::string& path) { tool_ = path; }
   ProcessInfo process(ProcessId id) override { return processes_[id].info; }
   std::string thread_name(ProcessId, uint32_t tid) override {
     return tid == 1 ? "worker" : std::string();
@@ -63,6 +65,7 @@ class FakeFrames : public FrameSource {
   }
 
  private:
+  std::string tool_;
   std::map<ProcessId, Proc> processes_;
 };
 

@@ -8,6 +8,9 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <set>
+
+#include "proto/memfd_layout.h"
 
 namespace gpuprof::target {
 namespace {
@@ -41,6 +44,23 @@ class MappedFile {
   void* address_ = nullptr;
 };
 
+// As a shim has it.
+class MappedMemfd {
+ public:
+  MappedMemfd() : fd_(::memfd_create(GPUPROF_MEMFD_NAME, MFD_CLOEXEC)) {
+    EXPECT_EQ(::ftruncate(fd_.get(), 4096), 0);
+    address_ = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd_.get(), 0);
+    EXPECT_NE(address_, MAP_FAILED);
+  }
+  ~MappedMemfd() { ::munmap(address_, 4096); }
+  MappedMemfd(const MappedMemfd&) = delete;
+  MappedMemfd& operator=(const MappedMemfd&) = delete;
+
+ private:
+  UniqueFd fd_;
+  void* address_ = nullptr;
+};
+
 const auto kSelf = static_cast<uint32_t>(::getpid());
 
 TEST(ShimFile, FoundByName) {
@@ -53,14 +73,28 @@ TEST(ShimFile, FoundByName) {
 
 TEST(ShimFile, RenamedOneFoundByItsProbes) {
   const MappedFile mapped("libinnocent.so");
+  const MappedMemfd memfd;
   EXPECT_FALSE(ShimFile::find(kSelf).has_value());
+  std::multiset<ino_t> asked;
   auto file = ShimFile::find(kSelf, [&](int fd) {
     struct stat info = {};
     ::fstat(fd, &info);
+    asked.insert(info.st_ino);
     return info.st_ino == mapped.inode();
   });
   ASSERT_TRUE(file.has_value()) << file.error().message;
   EXPECT_EQ(file->inode, mapped.inode());
+  for (const ino_t inode : asked) EXPECT_EQ(asked.count(inode), 1u) << inode;
+}
+
+TEST(ShimFile, LibrariesAreNotReadWhereNoShimRuns) {
+  const MappedFile mapped("libinnocent.so");
+  size_t asked = 0;
+  const auto count = [&](int) { return ++asked > 0; };
+  EXPECT_EQ(ShimFile::find(kSelf, count).error().code, Code::kNoTarget);
+  EXPECT_EQ(asked, 0u);
+  const MappedMemfd memfd;
+  EXPECT_TRUE(ShimFile::find(kSelf, count).has_value());
 }
 
 TEST(ShimFile, ReplacedFileIsNeverTakenForTheMappedOne) {
