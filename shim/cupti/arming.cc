@@ -2,6 +2,7 @@
 #include "shim/cupti/arming.h"
 
 #include <cstdio>
+#include <cstring>
 
 #include "shim/core/clock.h"
 #include "shim/core/correlation.h"
@@ -17,6 +18,19 @@ constinit Arming the_arming;
 
 constexpr RecordKind kKinds[] = {RecordKind::kConcurrentKernel, RecordKind::kMemcpy,
                                  RecordKind::kMemcpyPeer, RecordKind::kMemset};
+
+const char* name_of(RecordKind kind) {
+  switch (kind) {
+    case RecordKind::kMemcpy:
+      return "MEMCPY";
+    case RecordKind::kMemcpyPeer:
+      return "MEMCPY2";
+    case RecordKind::kMemset:
+      return "MEMSET";
+    default:
+      return "CONCURRENT_KERNEL";
+  }
+}
 
 /// CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER (12.3), a uint8_t.
 constexpr uint32_t kPerThreadBuffers = 9;
@@ -75,6 +89,7 @@ bool Arming::prepare(const Guard& guard, uint64_t now_ns) noexcept {
 
 bool Arming::enable_activity(const Guard& guard) noexcept {
   if (activity_on_) return true;
+  refused_[0] = '\0';
   for (RecordKind kind : kKinds) {
     const CUptiResult result = guard.activity_enable(static_cast<CUpti_ActivityKind>(kind));
     if (result == CUPTI_SUCCESS) continue;
@@ -82,6 +97,9 @@ bool Arming::enable_activity(const Guard& guard) noexcept {
       enable_result_ = result;
       return false;
     }
+    const size_t used = strlen(refused_);
+    snprintf(refused_ + used, sizeof refused_ - used, "%s %s (%d)",
+             used == 0 ? "not traced, CUPTI refused" : ",", name_of(kind), result);
     shim::log_line("activity kind %u refused: %d (%s)", static_cast<unsigned>(kind), result,
                    guard.describe(result));
   }
@@ -108,7 +126,8 @@ void Arming::enter_tracing() noexcept {
   shim::set_tier(GPUPROF_TIER_TRACE);
   shim::count_arm();
   armed_ = true;
-  shim::set_state(GPUPROF_STATE_TRACING, GPUPROF_REASON_NONE, nullptr);
+  shim::set_state(GPUPROF_STATE_TRACING, GPUPROF_REASON_NONE,
+                  refused_[0] == '\0' ? nullptr : refused_);
   set_phase(Phase::kTracing);
 }
 

@@ -135,6 +135,7 @@ class Arming {
   bool driver_ids_on_ = false;
   bool runtime_launch_ids_on_ = false;
   bool runtime_copy_ids_on_ = false;
+  char refused_[96] = {};  // kinds that CUPTI refused at the last enable, as on the status page
   gpuprof_reason off_reason_ = GPUPROF_REASON_NONE;
   uint64_t drain_since_ns_ = 0;
 

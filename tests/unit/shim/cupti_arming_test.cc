@@ -269,6 +269,8 @@ TEST(CuptiArming, CopyActivityRefusedStillTracesKernels) {
     start_driver();
     const ShimView shim;
     EXPECT_EQ(shim.status().state, GPUPROF_STATE_TRACING);
+    EXPECT_EQ(shim.reason_text(),
+              "not traced, CUPTI refused MEMCPY (27), MEMCPY2 (27), MEMSET (27)");
     launch(load_function("k"));
     EXPECT_TRUE(shim.wait_until([] { return ProbeTap::execs().size() == 1; }));
   }));
