@@ -17,7 +17,6 @@ using std::chrono::milliseconds;
 
 // A killed daemon leaves the target armed for one lease; a stalled one must not lose its targets.
 constexpr uint32_t kLeaseMs = 3000;
-constexpr uint64_t kCareIntervalNs = 500'000'000;  // renew, read the status
 constexpr uint64_t kBusyPatienceNs = 2'000'000'000;
 constexpr size_t kMaxNewcomers = 4096;
 
@@ -124,7 +123,7 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
                        ": the shim is mapped but has no status page: it declined, and its "
                        "line on the process's stderr says why"});
   if (!channel) return refuse(channel.error());
-  auto status = channel->read_status();
+  auto status = channel->read_status(target::ShimChannel::Wait::kBriefly);
   if (!status) return refuse(status.error());
   target.status = *status;
   target.armed_late = !was_running && status->state == GPUPROF_STATE_IDLE;
@@ -202,15 +201,17 @@ void Session::note_exit(Controlled& target) {
 
 void Session::look_after(Controlled& target, uint64_t now_ns) {
   if (!target.channel || !target.channel->acquired() || target.exited) return;
-  const bool due = now_ns >= target.next_care_ns;
-  if (!due && target.armed_ns != 0) return;
-  if (due) {
-    target.next_care_ns = now_ns + kCareIntervalNs;
+  const bool renew = target.care.take_renewal(now_ns);
+  if (renew) {
     if (auto ok = finishing_ ? Status() : target.channel->renew(); !ok && target.trouble.empty())
       target.trouble = ok.error().message;
   }
+  if (!target.care.read_due(now_ns, renew, target.armed_ns != 0)) return;
   auto status = target.channel->read_status();
-  if (!status) return;  // stopped, or gone in a moment
+  if (!status) {  // stopped, hostile, or gone in a moment
+    target.care.read_failed(now_ns);
+    return;
+  }
   target.status = *status;
   if (status->state == GPUPROF_STATE_TRACING || status->state == GPUPROF_STATE_TRACING_PC) {
     if (target.armed_ns == 0) target.armed_ns = now_ns;

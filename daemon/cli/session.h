@@ -15,6 +15,7 @@
 #include "daemon/base/process_id.h"
 #include "daemon/base/result.h"
 #include "daemon/base/unique_fd.h"
+#include "daemon/cli/care_schedule.h"
 #include "daemon/cli/console.h"
 #include "daemon/cli/options.h"
 #include "daemon/cli/recorder.h"
@@ -41,7 +42,7 @@ struct Controlled {
   bool exited = false;
   bool forgotten = false;  // its records are drained and its books closed
   bool trouble_told = false;
-  uint64_t next_care_ns = 0;
+  CareSchedule care;
 };
 
 // Order: create, attach, watch/adopt, tick until the caller has enough, finish. One thread.

@@ -28,7 +28,11 @@ constexpr const char* kMemfdLink = "/memfd:" GPUPROF_MEMFD_NAME;
 constexpr uint64_t kMinBytes = GPUPROF_MODULES_OFFSET;
 constexpr uint64_t kMaxBytes = 4ull << 30;
 constexpr size_t kMaxCandidates = 16;
-constexpr int kReadTries = 50;
+// At the first look a writer may have been preempted, so it is waited for. Later a target that
+// keeps its page half-written must cost the others nothing, and the caller comes back anyway.
+constexpr int kPatientTries = 50;
+constexpr int kHastyTries = 3;
+constexpr timespec kPause = {0, 1'000'000};
 
 // The device of the kernel's internal mount that every memfd lives on, learned from one of our own.
 Result<dev_t> memfd_device() {
@@ -63,12 +67,10 @@ Status write_exact(int fd, const void* from, size_t bytes, off_t offset) {
 }
 
 // pread copies while the target may write: `seq` before and after, even and equal, or again.
-Status read_status_page(int fd, gpuprof_status_page& page) {
-  for (int attempt = 0; attempt < kReadTries; ++attempt) {
-    if (attempt > 0) {
-      const timespec pause = {0, 1'000'000};
-      ::nanosleep(&pause, nullptr);
-    }
+Status read_status_page(int fd, gpuprof_status_page& page, ShimChannel::Wait wait) {
+  const bool patient = wait == ShimChannel::Wait::kBriefly;
+  for (int attempt = 0; attempt < (patient ? kPatientTries : kHastyTries); ++attempt) {
+    if (attempt > 0 && patient) ::nanosleep(&kPause, nullptr);
     uint32_t before = 0, after = 0;
     constexpr off_t kSeq = offsetof(gpuprof_status_page, seq);
     if (auto ok = read_exact(fd, &before, sizeof before, kSeq); !ok) return ok;
@@ -121,7 +123,7 @@ Result<UniqueFd> verify(const UniqueFd& pinned, const std::string& path, Process
     return tl::unexpected<Error>(refuse(path, "sealed against writing"));
 
   gpuprof_status_page page = {};
-  if (auto ok = read_status_page(readable.get(), page); !ok)
+  if (auto ok = read_status_page(readable.get(), page, ShimChannel::Wait::kBriefly); !ok)
     return tl::unexpected<Error>(ok.error());
   if (page.magic != GPUPROF_STATUS_MAGIC) return tl::unexpected<Error>(refuse(path, "wrong magic"));
   if (page.abi_version != GPUPROF_ABI_VERSION)
@@ -219,9 +221,10 @@ Result<ShimChannel> ShimChannel::open(ProcessId process, std::optional<int> fd_h
   return tl::unexpected<Error>(last);
 }
 
-Result<ShimStatus> ShimChannel::read_status() const {
+Result<ShimStatus> ShimChannel::read_status(Wait wait) const {
   gpuprof_status_page page = {};
-  if (auto ok = read_status_page(fd_.get(), page); !ok) return tl::unexpected<Error>(ok.error());
+  if (auto ok = read_status_page(fd_.get(), page, wait); !ok)
+    return tl::unexpected<Error>(ok.error());
   ShimStatus out;
   if (page.state < GPUPROF_STATE_COUNT) out.state = static_cast<gpuprof_state>(page.state);
   if (page.reason < GPUPROF_REASON_COUNT) out.reason = static_cast<gpuprof_reason>(page.reason);

@@ -71,8 +71,10 @@ class ShimChannel {
   // Verifies one candidate by path (a link of /proc/PID/fd or map_files). Public for the tests.
   static Result<ShimChannel> open_path(const std::string& path, ProcessId process);
 
-  // kUnavailable: the page was being written at each try (a stopped process).
-  Result<ShimStatus> read_status() const;
+  // kUnavailable: the page was being written at each try (a stopped process, or a hostile one).
+  // kNever: three tries at once; kBriefly: up to 50 ms, for a first look.
+  enum class Wait { kNever, kBriefly };
+  Result<ShimStatus> read_status(Wait wait = Wait::kNever) const;
 
   // Takes the controller's lock and names us on the page. kUnavailable: another controller holds
   // it; the message names it.

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -244,6 +245,10 @@ TEST(ShimChannel, TornStatusIsNotRead) {
   auto status = channel->read_status();
   ASSERT_FALSE(status.has_value());
   EXPECT_EQ(status.error().code, Code::kUnavailable);
+  // A target that keeps it so must not hold up the renewal of the others' leases.
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(channel->read_status().has_value());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200));
 }
 
 TEST(ShimChannel, WritesTheControlPageAsASeqlock) {
