@@ -150,11 +150,15 @@ void Session::retire_images_before(ProcessId process) {
     if (id.process() != process.process() || id.image >= process.image || target.exited) continue;
     target.exited = true;
     target.forgotten = true;
-    if (!target.channel) continue;
-    if (auto status = target.channel->read_status()) {
-      target.status = *status;
-      recorder_.set_totals(id, *status);
+    if (target.channel) {
+      if (auto status = target.channel->read_status()) {
+        target.status = *status;
+        recorder_.set_totals(id, *status);
+      }
     }
+    // One process may become a thousand programs before it ends.
+    target.channel.reset();
+    target.pidfd.reset();
   }
 }
 

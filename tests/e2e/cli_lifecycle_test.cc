@@ -162,6 +162,47 @@ TEST_F(CliLifecycle, ExecOfAnotherCudaProgramUnderRun) {
   EXPECT_NE(top.out.find("140 66.67%  execer_launch"), std::string::npos) << top.out;
 }
 
+TEST_F(CliLifecycle, AProgramThatExecEndedKeepsNoDescriptor) {
+  Child run({GPU_PROFILED_PATH,
+             "run",
+             "--shim",
+             SHIM_PATH,
+             "-o",
+             file("x.pb.gz"),
+             "--",
+             EXECER_PATH,
+             "10",
+             "0",
+             EXECER_PATH,
+             "10",
+             "0",
+             EXECER_PATH,
+             "10",
+             "0",
+             WORKLOAD_PATH,
+             "--launches",
+             "0",
+             "--seconds",
+             "60",
+             "--rate",
+             "1000"},
+            setup());
+  for (int i = 0; i < 2000 && child_named(run.pid(), "workload") == 0; ++i) ::usleep(10'000);
+  ASSERT_NE(child_named(run.pid(), "workload"), 0) << "the last program never began";
+  ::sleep(2);
+  size_t pages = 0, pidfds = 0;
+  for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(run.pid()) + "/fd")) {
+    std::error_code gone;
+    const std::string link = fs::read_symlink(entry, gone);
+    if (link.starts_with("/memfd:gpu-profiled")) ++pages;
+    if (link.find("[pidfd]") != std::string::npos) ++pidfds;
+  }
+  EXPECT_EQ(pages, 1u) << "of the program that runs";
+  EXPECT_LE(pidfds, 2u) << "of the command and of the target that it is";
+  run.send(SIGTERM);
+  run.finish();
+}
+
 TEST_F(CliLifecycle, ExecOfAnotherCudaProgramUnderAttach) {
   const Child target({EXECER_PATH, "4000", "6000", WORKLOAD_PATH, "--launches", "0", "--seconds",
                       "60", "--rate", "1000"},
