@@ -287,7 +287,7 @@ def run_case(function, options):
     cycles = options.cycles or int(os.environ.get("GPU_PROFILED_CYCLES", 0))
     bench = Bench(pathlib.Path(options.build).resolve())
     global SANITIZED
-    SANITIZED = "GPU_PROFILED_SANITIZE:STRING=\n" not in (bench.build / "CMakeCache.txt").read_text()
+    SANITIZED = bench.sanitized()
     try:
         function(bench, *([cycles] if cycles else []))
     except AssertionError as error:

@@ -48,6 +48,9 @@ class Bench:
                 process.wait()
         shutil.rmtree(self.dir, ignore_errors=True)
 
+    def sanitized(self):
+        return "GPU_PROFILED_SANITIZE:STRING=\n" not in (self.build / "CMakeCache.txt").read_text()
+
     def take_programs_away(self):
         shutil.rmtree(self.programs)
 
@@ -244,6 +247,9 @@ def case_ground_truth(build, mode):
         rate = truth["executions"] / (summary["duration_ns"] / 1e9)
         print(f"mode {mode or 'default'} ({summary['attach']}): {truth['executions']} executions at {rate:,.0f}/s, "
               f"{share:.3%} of gpu_time on right stacks")
+        # The forced fallbacks and sanitizers are slower by nature; the default must keep up.
+        if not mode and not bench.sanitized():
+            check(rate >= 150000, f"{rate:,.0f} executions/s: the main job is 200,000, at least 150,000 are due")
     finally:
         bench.close()
 
