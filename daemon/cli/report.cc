@@ -6,6 +6,7 @@
 
 #include "daemon/cli/duration.h"
 #include "daemon/cli/json_writer.h"
+#include "daemon/cli/report_parts.h"
 #include "daemon/cli/version.h"
 #include "daemon/target/text.h"
 
@@ -13,14 +14,6 @@ namespace gpuprof::cli {
 namespace {
 
 // Names of the JSON's keys: the enums' own words.
-constexpr const char* kDropNames[GPUPROF_DROP_CLASS_COUNT] = {
-    "invalid",         "cupti",          "invalid_time",      "no_buffer",
-    "name_table_full", "name_cut",       "module_table_full", "module_copy_full",
-    "stack_budget",    "incomplete",     "guard_busy",        "unknown_kind",
-    "clock_step",      "hw_buffer_full", "pc_dropped",        "non_user",
-    "final_total",     "launches_seen",  "launches_drawn"};
-constexpr const char* kLossNames[probe::kLossReasonCount] = {"ring_full", "quota", "fault",
-                                                             "malformed", "gap"};
 constexpr const char* kProbeNames[GPUPROF_PROBE_COUNT] = {
     "invalid", "process", "launch", "exec", "pc_sample", "name",
     "module",  "device",  "window", "drop", "autoarm"};
@@ -57,51 +50,6 @@ const ProcessRecord* record_of(const Session& session, ProcessId id) {
   return it == all.end() ? nullptr : &it->second;
 }
 
-void write_accounting(JsonWriter& json, const join::Accounting& account) {
-  json.key("executions");
-  json.begin_object();
-  if (const auto produced = account.produced()) json.field("produced", *produced);
-  json.field("received", account.received);
-  json.key("lost_in_shim");
-  json.begin_object();
-  for (uint32_t i = 0; i < GPUPROF_DROP_CLASS_COUNT; ++i) {
-    if (join::is_execution_loss(i)) json.field(kDropNames[i], account.lost_shim[i]);
-  }
-  json.end_object();
-  json.key("lost_in_ring");
-  json.begin_object();
-  for (size_t i = 0; i < probe::kLossReasonCount; ++i)
-    json.field(kLossNames[i], account.lost_ring[i]);
-  json.end_object();
-  json.key("attributed");
-  json.begin_object();
-  json.field("exact", account.exact);
-  json.field("sampled", account.sampled);
-  json.end_object();
-  json.key("unattributed");
-  json.begin_object();
-  for (size_t i = 1; i < join::kUnmatchedCount; ++i)
-    json.field(join::unmatched_name(static_cast<join::Unmatched>(i)), account.unattributed[i]);
-  json.end_object();
-  json.field("evicted", account.evicted);
-  json.field("pending", account.pending);
-  json.field("duplicates", account.duplicates);
-  json.end_object();
-
-  json.key("gpu_time_ns");
-  json.begin_object();
-  json.field("received", account.received_ns);
-  json.field("exact", account.exact_ns);
-  json.field("sampled", account.sampled_ns);
-  json.field("unattributed", sum(account.unattributed_ns));
-  json.field("evicted", account.evicted_ns);
-  json.field("pending", account.pending_ns);
-  json.end_object();
-  const std::string broken = account.check();
-  json.field("identity_holds", broken.empty());
-  if (!broken.empty()) json.field("identity_broken", broken);
-}
-
 void write_record(JsonWriter& json, const ProcessRecord& record) {
   json.field("comm", record.comm);
   json.field("executable", record.executable);
@@ -115,7 +63,7 @@ void write_record(JsonWriter& json, const ProcessRecord& record) {
   json.key("shim");
   json.begin_object();
   for (uint32_t i = 1; i < GPUPROF_DROP_CLASS_COUNT; ++i) {
-    if (i != GPUPROF_DROP_FINAL_TOTAL) json.field(kDropNames[i], record.drops[i]);
+    if (i != GPUPROF_DROP_FINAL_TOTAL) json.field(drop_name(i), record.drops[i]);
   }
   json.end_object();
   json.key("lost_records");  // of every probe, not only executions
@@ -125,7 +73,7 @@ void write_record(JsonWriter& json, const ProcessRecord& record) {
     json.key(kProbeNames[probe]);
     json.begin_object();
     for (size_t i = 0; i < probe::kLossReasonCount; ++i)
-      json.field(kLossNames[i], record.lost[probe][i]);
+      json.field(loss_name(i), record.lost[probe][i]);
     json.end_object();
   }
   json.end_object();
@@ -210,6 +158,8 @@ std::string human_summary(const Session& session, const join::JoinResult& result
   row("lost", lost == 0 ? "nothing"
                         : grouped(lost) + " executions, " + percent(lost, lost + account.received) +
                               " (details: --summary-json)");
+  if (const std::string missing = not_seen(session.probes().counters()); !missing.empty())
+    row("not seen", missing);
   for (const auto& [id, target] : session.controlled()) {
     const uint64_t gap = gap_ns(target, record_of(session, id));
     if (gap > 0)
@@ -270,21 +220,8 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
   json.field("processes_refused", result.stats.processes_refused);
   json.field("labels_suppressed", assembled.labels_suppressed);
   json.end_object();
-  const probe::ProbeCounters counters = session.probes().counters();
   json.key("rings");
-  json.begin_object();
-  json.field("stacks_delivered", counters.stacks_delivered);
-  json.field("stacks_lost", counters.stacks_lost);
-  json.field("stacks_lost_ring_full", counters.bpf[GPUPROF_BPF_STACKS_FULL]);
-  json.field("stacks_lost_quota", counters.bpf[GPUPROF_BPF_STACKS_QUOTA]);
-  json.field("stacks_lost_unreadable", counters.bpf[GPUPROF_BPF_STACK_FAULT]);
-  json.field("stacks_cut", counters.stacks_cut);
-  json.field("stacks_partial", counters.stacks_partial);
-  json.field("duplicate_records", counters.duplicate_records);
-  json.field("late_records", counters.late_records);
-  json.field("malformed", counters.malformed);
-  json.field("names_incomplete", counters.names_incomplete);
-  json.end_object();
+  write_rings(json, session.probes().counters());
   json.end_object();
   return json.take();
 }

@@ -75,6 +75,12 @@ std::string Accounting::check() const {
   return {};
 }
 
+std::optional<bool> Accounting::identity_holds() const {
+  if (!check().empty()) return false;
+  if (!emitted) return std::nullopt;
+  return true;
+}
+
 Accounting& Accounting::operator+=(const Accounting& other) {
   received += other.received;
   exact += other.exact;

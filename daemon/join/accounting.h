@@ -60,6 +60,10 @@ struct Accounting {
   // Empty if every identity holds, else one line that names the broken one with its numbers.
   [[nodiscard]] std::string check() const;
 
+  // check() as yes or no; nothing where no identity is broken but `produced` is unknown, so that
+  // the second was not checked.
+  [[nodiscard]] std::optional<bool> identity_holds() const;
+
   Accounting& operator+=(const Accounting& other);
 };
 

@@ -16,7 +16,7 @@ import time
 
 import pprof_raw
 from endurance import footprint, main
-from main_job import check, equal, read_truth, wait_for_memfd
+from main_job import check, check_identity, equal, read_truth, wait_for_memfd
 
 # What the daemon says; a forged file that is no memfd at all is told by its first difference.
 FORGERIES = {
@@ -147,7 +147,7 @@ def attack_beside_honest(bench, attack):
     equal(by_pid[str(honest.pid)], mine["executions"]["received"], "the honest neighbour's executions in the profile")
     if not sum(mine["executions"]["lost_in_ring"].values()):
         equal(mine["gpu_time_ns"]["received"], recorded["recorded_gpu_ns"], "the honest neighbour's gpu_time")
-    check(mine["identity_holds"], f"an identity is broken: {mine}")
+    check_identity(mine)
     theirs = next(t for t in result["targets"] if t["pid"] == hostile.pid)
     return result, mine, theirs, peak
 

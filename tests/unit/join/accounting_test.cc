@@ -30,6 +30,16 @@ TEST(Accounting, HoldsAndTellsWhatWasProduced) {
   EXPECT_EQ(unknown.produced(), std::nullopt);
 }
 
+TEST(Accounting, AnIdentityThatCannotBeCheckedDoesNotHold) {
+  EXPECT_EQ(good().identity_holds(), true);
+  Accounting unknown = good();
+  unknown.emitted.reset();
+  EXPECT_EQ(unknown.identity_holds(), std::nullopt);
+  ++unknown.exact;
+  EXPECT_EQ(unknown.identity_holds(), false) << "what arrived contradicts itself";
+  EXPECT_EQ(Accounting().identity_holds(), std::nullopt) << "nobody said that nothing was produced";
+}
+
 TEST(Accounting, NamesTheBrokenIdentity) {
   Accounting a = good();
   ++a.exact;

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/report_parts.h"
+
+#include <iterator>
+#include <numeric>
+
+namespace gpuprof::cli {
+namespace {
+
+constexpr const char* kDropNames[GPUPROF_DROP_CLASS_COUNT] = {
+    "invalid",         "cupti",          "invalid_time",      "no_buffer",
+    "name_table_full", "name_cut",       "module_table_full", "module_copy_full",
+    "stack_budget",    "incomplete",     "guard_busy",        "unknown_kind",
+    "clock_step",      "hw_buffer_full", "pc_dropped",        "non_user",
+    "final_total",     "launches_seen",  "launches_drawn"};
+constexpr const char* kLossNames[probe::kLossReasonCount] = {"ring_full", "quota", "fault",
+                                                             "malformed", "gap"};
+// In the order of enum gpuprof_bpf_counter.
+constexpr const char* kBpfNames[] = {
+    "fired",       "ignored_process", "invisible_task", "events_full", "events_full_records",
+    "stacks_full", "quota",           "quota_records",  "fault",       "bad_count",
+    "stack_fault", "stacks_quota",    "watch_full",     "faulted_in"};
+static_assert(std::size(kBpfNames) == GPUPROF_BPF_COUNTER_COUNT);
+
+template <class Array>
+uint64_t sum(const Array& values) {
+  return std::accumulate(values.begin(), values.end(), uint64_t{0});
+}
+
+}  // namespace
+
+const char* drop_name(uint32_t drop_class) { return kDropNames[drop_class]; }
+const char* loss_name(size_t reason) { return kLossNames[reason]; }
+
+void write_accounting(JsonWriter& json, const join::Accounting& account) {
+  json.key("executions");
+  json.begin_object();
+  json.key("produced");
+  if (const auto produced = account.produced())
+    json.value(*produced);
+  else
+    json.null();
+  json.field("received", account.received);
+  json.key("lost_in_shim");
+  json.begin_object();
+  for (uint32_t i = 0; i < GPUPROF_DROP_CLASS_COUNT; ++i) {
+    if (join::is_execution_loss(i)) json.field(drop_name(i), account.lost_shim[i]);
+  }
+  json.end_object();
+  json.key("lost_in_ring");
+  json.begin_object();
+  for (size_t i = 0; i < probe::kLossReasonCount; ++i)
+    json.field(loss_name(i), account.lost_ring[i]);
+  json.end_object();
+  json.key("attributed");
+  json.begin_object();
+  json.field("exact", account.exact);
+  json.field("sampled", account.sampled);
+  json.end_object();
+  json.key("unattributed");
+  json.begin_object();
+  for (size_t i = 1; i < join::kUnmatchedCount; ++i)
+    json.field(join::unmatched_name(static_cast<join::Unmatched>(i)), account.unattributed[i]);
+  json.end_object();
+  json.field("evicted", account.evicted);
+  json.field("pending", account.pending);
+  json.field("duplicates", account.duplicates);
+  json.end_object();
+
+  json.key("gpu_time_ns");
+  json.begin_object();
+  json.field("received", account.received_ns);
+  json.field("exact", account.exact_ns);
+  json.field("sampled", account.sampled_ns);
+  json.field("unattributed", sum(account.unattributed_ns));
+  json.field("evicted", account.evicted_ns);
+  json.field("pending", account.pending_ns);
+  json.end_object();
+  const std::string broken = account.check();
+  json.key("identity_holds");
+  if (const auto holds = account.identity_holds())
+    json.value(*holds);
+  else
+    json.null();
+  if (!broken.empty()) json.field("identity_broken", broken);
+}
+
+void write_rings(JsonWriter& json, const probe::ProbeCounters& counters) {
+  json.begin_object();
+  json.field("stacks_delivered", counters.stacks_delivered);
+  json.field("stacks_lost", counters.stacks_lost);
+  json.field("stacks_lost_ring_full", counters.bpf[GPUPROF_BPF_STACKS_FULL]);
+  json.field("stacks_lost_quota", counters.bpf[GPUPROF_BPF_STACKS_QUOTA]);
+  json.field("stacks_lost_unreadable", counters.bpf[GPUPROF_BPF_STACK_FAULT]);
+  json.field("stacks_cut", counters.stacks_cut);
+  json.field("stacks_partial", counters.stacks_partial);
+  json.field("duplicate_records", counters.duplicate_records);
+  json.field("late_records", counters.late_records);
+  json.field("malformed", counters.malformed);
+  json.field("names_incomplete", counters.names_incomplete);
+  json.key("bpf");
+  json.begin_object();
+  for (size_t i = 0; i < counters.bpf.size(); ++i) json.field(kBpfNames[i], counters.bpf[i]);
+  json.end_object();
+  json.end_object();
+}
+
+std::string not_seen(const probe::ProbeCounters& counters) {
+  std::string out;
+  if (const uint64_t children = counters.bpf[GPUPROF_BPF_WATCH_FULL]; children > 0)
+    out = std::to_string(children) + (children == 1 ? " child process" : " child processes") +
+          " beyond the most that are watched at a time";
+  if (const uint64_t hits = counters.bpf[GPUPROF_BPF_INVISIBLE_TASK]; hits > 0) {
+    if (!out.empty()) out += "; ";
+    out += std::to_string(hits) + (hits == 1 ? " batch" : " batches") +
+           " of processes outside of this pid namespace (run gpu-profiled in the host's)";
+  }
+  return out;
+}
+
+}  // namespace gpuprof::cli

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Parts of the report that need no session.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "daemon/cli/json_writer.h"
+#include "daemon/join/accounting.h"
+#include "daemon/probe/probe_session.h"
+
+namespace gpuprof::cli {
+
+// Names of the JSON's keys: the enums' own words.
+const char* drop_name(uint32_t drop_class);  // below GPUPROF_DROP_CLASS_COUNT
+const char* loss_name(size_t reason);        // of probe::LossReason
+
+// The members executions, gpu_time_ns and identity_holds of an open object. `produced` is null
+// where the shim's own count is unknown (it was killed before we looked, or still runs), and
+// identity_holds too, unless what arrived contradicts itself.
+void write_accounting(JsonWriter& json, const join::Accounting& account);
+
+// One object: what became of the rings' records, and every counter of the BPF programs.
+void write_rings(JsonWriter& json, const probe::ProbeCounters& counters);
+
+// Whose GPU work may be missing, in one line; empty: nobody's.
+std::string not_seen(const probe::ProbeCounters& counters);
+
+}  // namespace gpuprof::cli

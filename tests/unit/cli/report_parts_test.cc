@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/report_parts.h"
+
+#include <gtest/gtest.h>
+
+namespace gpuprof::cli {
+namespace {
+
+std::string accounting_json(const join::Accounting& account) {
+  JsonWriter json;
+  json.begin_object();
+  write_accounting(json, account);
+  json.end_object();
+  return json.take();
+}
+
+TEST(ReportParts, AnUnknownProductionIsNull) {
+  join::Accounting account;
+  account.received = account.exact = 3;
+  std::string json = accounting_json(account);
+  EXPECT_NE(json.find("\"produced\": null"), std::string::npos) << json;
+  EXPECT_NE(json.find("\"identity_holds\": null"), std::string::npos) << json;
+  account.emitted = 3;
+  json = accounting_json(account);
+  EXPECT_NE(json.find("\"produced\": 3"), std::string::npos) << json;
+  EXPECT_NE(json.find("\"identity_holds\": true"), std::string::npos) << json;
+  account.emitted = 4;
+  json = accounting_json(account);
+  EXPECT_NE(json.find("\"identity_holds\": false"), std::string::npos) << json;
+  EXPECT_NE(json.find("\"identity_broken\": \"produced 4"), std::string::npos) << json;
+}
+
+TEST(ReportParts, EveryCounterOfTheBpfProgramsIsInTheSummary) {
+  probe::ProbeCounters counters;
+  for (size_t i = 0; i < counters.bpf.size(); ++i) counters.bpf[i] = 1000 + i;
+  JsonWriter json;
+  write_rings(json, counters);
+  const std::string text = json.take();
+  for (size_t i = 0; i < counters.bpf.size(); ++i)
+    EXPECT_NE(text.find(": " + std::to_string(1000 + i)), std::string::npos) << i << text;
+  EXPECT_NE(text.find("\"watch_full\": 1012"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"invisible_task\": 1002"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"bad_count\": 1009"), std::string::npos) << text;
+}
+
+TEST(ReportParts, WhoWasNotSeenIsTold) {
+  probe::ProbeCounters counters;
+  counters.bpf[GPUPROF_BPF_FIRED] = counters.bpf[GPUPROF_BPF_IGNORED_PROCESS] = 5;
+  EXPECT_EQ(not_seen(counters), "");
+  counters.bpf[GPUPROF_BPF_WATCH_FULL] = 1;
+  EXPECT_EQ(not_seen(counters), "1 child process beyond the most that are watched at a time");
+  counters.bpf[GPUPROF_BPF_INVISIBLE_TASK] = 2;
+  EXPECT_NE(not_seen(counters).find("; 2 batches of processes outside"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gpuprof::cli
