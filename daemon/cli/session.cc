@@ -27,7 +27,8 @@ bool has_exited(const UniqueFd& pidfd) {
 
 bool is_disarmed(const target::ShimStatus& status) {
   return status.state == GPUPROF_STATE_IDLE || status.state == GPUPROF_STATE_DECLINED ||
-         status.state == GPUPROF_STATE_INERT || status.state == GPUPROF_STATE_BUSY;
+         status.state == GPUPROF_STATE_INERT || status.state == GPUPROF_STATE_BUSY ||
+         status.reason == GPUPROF_REASON_QUIRK;  // that CUPTI stays armed, and no launch changes it
 }
 
 ShimBaseline baseline_of(const target::ShimStatus& status) {

@@ -108,7 +108,7 @@ void on_buffer_completed(CUcontext context, uint32_t stream, uint8_t* data, size
     CompletedBuffer buffer(context, stream, data, valid_bytes);
     if (origin == BufferPool::Origin::kSharedScratch) {
       shim::count_drop(GPUPROF_DROP_NO_BUFFER, valid_bytes / kScratchRecordBytes);
-    } else if (shim::enabled(GPUPROF_PROBE_EXEC)) {
+    } else if (!arming().discarding() && shim::enabled(GPUPROF_PROBE_EXEC)) {
       convert_records(buffer);
     }
     const uint64_t dropped = buffer.dropped();

@@ -126,6 +126,7 @@ void Arming::enter_tracing() noexcept {
   shim::set_tier(GPUPROF_TIER_TRACE);
   shim::count_arm();
   armed_ = true;
+  discarding_.store(false, std::memory_order_relaxed);
   shim::set_state(GPUPROF_STATE_TRACING, GPUPROF_REASON_NONE,
                   refused_[0] == '\0' ? nullptr : refused_);
   set_phase(Phase::kTracing);
@@ -202,16 +203,14 @@ void Arming::step(const shim::Demand& demand, uint64_t now_ns) noexcept {
       if (!wanted) cancel_arming(demand, now_ns);
       break;
     case Phase::kTracing:
-      if (!wanted) begin_disarming(demand);
+      if (!wanted) begin_disarming(demand, now_ns);
       flush(now_ns);
       break;
     case Phase::kDisarming:
-      if (wanted) {
-        const Guard guard = Guard::lock();
-        if (phase() == Phase::kDisarming) {
-          shim::set_state(GPUPROF_STATE_ARMING, GPUPROF_REASON_WAITING_FOR_LAUNCH, nullptr);
-          set_phase(Phase::kArming);
-        }
+      if (wanted) resume();
+      if (quirks_.no_disarm && now_ns > drain_since_ns_ &&
+          now_ns - drain_since_ns_ >= kDrainTimeoutNs && phase() == Phase::kDisarming) {
+        discarding_.store(true, std::memory_order_relaxed);
       }
       flush(now_ns);
       break;
@@ -252,6 +251,10 @@ void Arming::cancel_arming(const shim::Demand& demand, uint64_t now_ns) noexcept
   off_reason_ = demand.reason;
   if (activity_on_) {  // it came from kDisarming
     set_phase(Phase::kDisarming);
+    if (quirks_.no_disarm) {
+      stay_armed(guard, now_ns);
+      return;
+    }
     shim::set_state(GPUPROF_STATE_DISARMING, GPUPROF_REASON_WAITING_FOR_LAUNCH,
                     text_of(demand.reason));
     return;
@@ -260,14 +263,31 @@ void Arming::cancel_arming(const shim::Demand& demand, uint64_t now_ns) noexcept
   set_phase(Phase::kDraining);
 }
 
-void Arming::begin_disarming(const shim::Demand& demand) noexcept {
+/// Wanted again in kDisarming.
+void Arming::resume() noexcept {
+  const Guard guard = Guard::lock();
+  if (phase() != Phase::kDisarming) return;
+  // Off under no_disarm only. They were accepted before: activity would not be on.
+  if (!driver_ids_on_ && !enable_launch_ids(guard)) return;
+  shim::set_state(GPUPROF_STATE_ARMING, GPUPROF_REASON_WAITING_FOR_LAUNCH, nullptr);
+  set_phase(Phase::kArming);
+}
+
+/// The rest state under no_disarm, in kDisarming: launches cost nothing of ours any more.
+void Arming::stay_armed(const Guard& guard, uint64_t now_ns) noexcept {
+  disable_launch_ids(guard);
+  drain_since_ns_ = now_ns;
+  shim::set_state(GPUPROF_STATE_DISARMING, GPUPROF_REASON_QUIRK, quirks_.reason);
+}
+
+void Arming::begin_disarming(const shim::Demand& demand, uint64_t now_ns) noexcept {
   const Guard guard = Guard::lock();
   if (phase() != Phase::kTracing) return;
   off_reason_ = demand.reason;
   shim::set_tier(GPUPROF_TIER_OFF);
   set_phase(Phase::kDisarming);
   if (quirks_.no_disarm) {
-    shim::set_state(GPUPROF_STATE_DISARMING, GPUPROF_REASON_QUIRK, quirks_.reason);
+    stay_armed(guard, now_ns);
   } else {
     shim::set_state(GPUPROF_STATE_DISARMING, GPUPROF_REASON_WAITING_FOR_LAUNCH,
                     text_of(demand.reason));

@@ -37,8 +37,10 @@ enum class Phase : uint32_t {
 ///
 ///   kIdle -> kArming -> kTracing -> kDisarming -> kDraining -> kIdle
 ///
-/// kDisarming and kDraining go back to kArming when tracing is wanted again. If subscribe fails
-/// nothing else of CUPTI is touched: V1 activity calls would steal the other client's buffers.
+/// kDisarming and kDraining go back to kArming when tracing is wanted again. Under the no_disarm
+/// quirk kDisarming is where it rests: the launch ids are off, activity is on, and what was
+/// launched before still comes out for kDrainTimeoutNs. If subscribe fails nothing else of CUPTI is
+/// touched: V1 activity calls would steal the other client's buffers.
 class Arming {
  public:
   static constexpr uint64_t kFlushPeriodNs = 100'000'000;
@@ -61,6 +63,10 @@ class Arming {
   BufferPool& buffers() noexcept { return buffers_; }
   CaptureTracker& captures() noexcept { return captures_; }
   LaunchRule& rule() noexcept { return rule_; }
+  /// Under the no_disarm quirk: nobody wants the records that CUPTI goes on making.
+  [[nodiscard]] bool discarding() const noexcept {
+    return discarding_.load(std::memory_order_relaxed);
+  }
   /// From ActivityDisable until the buffers are back: records without an end are incomplete.
   [[nodiscard]] bool closing() const noexcept { return closing_.load(std::memory_order_relaxed); }
 
@@ -99,7 +105,9 @@ class Arming {
   void disable_activity(const Guard& guard) noexcept;
   void enter_tracing() noexcept;
   void begin_arming(uint64_t now_ns) noexcept;
-  void begin_disarming(const shim::Demand& demand) noexcept;
+  void begin_disarming(const shim::Demand& demand, uint64_t now_ns) noexcept;
+  void stay_armed(const Guard& guard, uint64_t now_ns) noexcept;
+  void resume() noexcept;
   void cancel_arming(const shim::Demand& demand, uint64_t now_ns) noexcept;
   void drain(bool wanted, uint64_t now_ns) noexcept;
   void to_idle(const Guard& guard, gpuprof_reason reason, const char* text) noexcept;
@@ -116,6 +124,7 @@ class Arming {
 
   std::atomic<Phase> phase_{Phase::kIdle};
   std::atomic<bool> closing_{false};
+  std::atomic<bool> discarding_{false};
 
   // Set by configure().
   uint32_t version_ = 0;

@@ -75,6 +75,7 @@ void Arming::disable_launch_ids(const Guard& guard) noexcept {
 
 /// Switches the runtime ids to what the rule's verdict needs.
 void Arming::follow_rule(const Guard& guard) noexcept {
+  if (!driver_ids_on_) return;  // at rest under the no_disarm quirk
   const LaunchRule::Verdict verdict = rule_.verdict();
   const bool drop_launches = verdict == LaunchRule::Verdict::kDriverOnly && runtime_launch_ids_on_;
   const bool add_copies = verdict == LaunchRule::Verdict::kBothDomains && !runtime_copy_ids_on_;

@@ -14,12 +14,12 @@ struct Entry {
 
 // Versions that may not be switched on and off while the application runs. 250 arm/disarm cycles in
 // launch-exit callbacks ran clean on 26 (12.8), 28 (12.9), 130000 and 130001, and activity toggling
-// survived on 18 (11.8), so nothing that was measured is on the list. From 12.0 to 12.6
-// cuptiActivityDisable(CONCURRENT_KERNEL) "could deadlock" (release notes of 13.0U1, which do not
-// say since when; 12.8 to 13.0.1 did not): unmeasured, therefore trusted until a report names a
-// version.
+// survived on 18 (11.8), so nothing that was measured is on the list. In versions before 13.0U1
+// cuptiActivityDisable(CONCURRENT_KERNEL) "could deadlock" (its release notes, which do not say
+// since when): 11.8 and 12.8 to 13.0.1 did not, 12.0 to 12.6 were not measured, and a deadlock
+// there would be the application's.
 constexpr Entry kEntries[] = {
-    {0, 0, false, false, nullptr},  // keeps the array from being empty
+    {19, 25, false, true, "not measured: stays armed once armed"},
 };
 
 }  // namespace

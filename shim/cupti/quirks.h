@@ -16,7 +16,7 @@ struct Quirks {
   bool state_domain = false;
   /// Keep the subscriber from init on.
   bool eager = false;
-  /// Activity, once enabled, stays enabled; only emission stops.
+  /// Activity, once enabled, stays enabled; only callbacks and emission stop.
   bool no_disarm = false;
   /// Text for the status page where eager or no_disarm is set.
   const char* reason = nullptr;

@@ -247,6 +247,85 @@ TEST(CuptiVersions, Cupti128RecordsOf208Bytes) {
   }));
 }
 
+// 12.3, where disabling activity may deadlock: released and armed again without it.
+TEST(CuptiVersions, AnUnmeasuredVersionStaysArmed) {
+  EXPECT_CLEAN(run_target(
+      armed({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR}, {"FAKE_CUDA_API", "21"}}), [] {
+        start_driver();
+        ShimView shim;
+        ASSERT_EQ(shim.status().cupti_version, 21u);
+        CUfunction function = load_function("k");
+        shim.request(GPUPROF_TIER_TRACE);
+        launch_and_settle(shim, 100);
+        for (int cycle = 1; cycle <= 2; ++cycle) {
+          launch(function, 100'000'000);  // still runs when it is released, and is not lost
+          shim.release();
+          ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_DISARMING));
+          EXPECT_EQ(shim.status().reason, GPUPROF_REASON_QUIRK);
+          EXPECT_EQ(shim.reason_text(), "not measured: stays armed once armed");
+          EXPECT_EQ(shim.status().tier, GPUPROF_TIER_OFF);
+          EXPECT_TRUE(shim.wait_until([&] { return ProbeTap::execs().size() >= 101; }));
+          EXPECT_EQ(ProbeTap::launches().size(), 101);
+          usleep(2'300'000);
+          ProbeTap::clear();
+          const uint64_t callbacks = totals().callbacks.load();
+          const uint64_t delivered = totals().delivered.load();
+          for (int i = 0; i < 100; ++i) launch(function, 100);
+          fake_cuda_drain();
+          EXPECT_TRUE(
+              shim.wait_until([&] { return totals().delivered.load() >= delivered + 100; }));
+          EXPECT_EQ(totals().callbacks.load(), callbacks);
+          EXPECT_TRUE(ProbeTap::launches().empty());
+          EXPECT_TRUE(ProbeTap::execs().empty());
+          const uint32_t epoch = shim.status().epoch;
+          shim.request(GPUPROF_TIER_TRACE, 20000);
+          ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_ARMING));
+          launch(function, 100);
+          EXPECT_EQ(shim.status().state, GPUPROF_STATE_TRACING);
+          EXPECT_GT(shim.status().epoch, epoch);
+          fake_cuda_drain();
+          EXPECT_TRUE(shim.wait_until([] { return ProbeTap::execs().size() == 1; }));
+          ProbeTap::clear();
+          for (int i = 0; i < 100; ++i) launch(function, 100);
+          fake_cuda_drain();
+          EXPECT_TRUE(shim.wait_until([] { return ProbeTap::execs().size() == 100; }));
+          EXPECT_EQ(ProbeTap::launches().size(), 100u);
+        }
+        EXPECT_EQ(shim.status().arms, 3u);
+        EXPECT_EQ(totals().disables.load(), 0u);
+        EXPECT_EQ(totals().unsubscribes.load(), 0u);
+        EXPECT_LE(shim.status().buffers_outstanding, 2u);
+      }));
+}
+
+TEST(CuptiVersions, StayingArmedSwitchesNoIdOnAgain) {
+  EXPECT_CLEAN(run_target(armed({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR},
+                                 {"FAKE_CUDA_API", "21"},
+                                 {"FAKE_CUDA_NO_DRIVER_LAUNCH", "1"}}),
+                          [] {
+                            start_driver();
+                            ShimView shim;
+                            CUfunction function = load_function("k");
+                            uint64_t ns = 100;
+                            void* arguments[] = {&ns};
+                            const auto work = [&] {
+                              cudaLaunchKernel(function, dim3(1), dim3(1), arguments, 0, nullptr);
+                              cudaMemsetAsync(reinterpret_cast<void*>(64), 0, 1000, nullptr);
+                            };
+                            for (int i = 0; i < 50; ++i) work();
+                            usleep(250'000);  // the copies' runtime ids follow in the next round
+                            const uint64_t while_armed = totals().callbacks.load();
+                            work();
+                            EXPECT_GT(totals().callbacks.load(), while_armed);
+                            shim.release();
+                            ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_DISARMING));
+                            usleep(300'000);
+                            const uint64_t at_rest = totals().callbacks.load();
+                            for (int i = 0; i < 50; ++i) work();
+                            EXPECT_EQ(totals().callbacks.load(), at_rest);
+                          }));
+}
+
 /// With no driver launch callbacks both domains are used, each launch once.
 void use_both_domains() {
   start_driver();
