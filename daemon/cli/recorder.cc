@@ -98,6 +98,9 @@ void Recorder::open_layout(ProcessRecord& record) {
 // A process's images are told apart by the kernel's count of its execs. The two rings are drained
 // in turn, so the stacks of one image may come after the first records of the next.
 ProcessId Recorder::image_of(const probe::EventSource& source) {
+  // Beyond the limit of processes nobody is told apart, and nothing is kept.
+  if (processes_.size() >= kMaxProcesses && !exec_ids_.contains(source.process))
+    return source.process;
   std::vector<uint32_t>& known = exec_ids_[source.process];
   auto it = std::find(known.begin(), known.end(), source.exec_id);
   ProcessId out = source.process;
@@ -130,21 +133,29 @@ void Recorder::on_process(const probe::EventSource& source, const gpuprof_proces
   if (!source.watched) return;
   // A process that was there before us and never sent a thing: is this its shim's first word, or
   // has it become another program since?
-  std::vector<uint32_t>& images = exec_ids_[source.process];
-  if (const ProcessRecord* before = find(source.process);
-      before != nullptr && images.empty() && before->opened_ns < source.time_ns)
-    images.push_back(kUnseen);
+  if (const ProcessRecord* before = find(source.process); before != nullptr &&
+                                                          before->opened_ns < source.time_ns &&
+                                                          !exec_ids_.contains(source.process))
+    exec_ids_[source.process].push_back(kUnseen);
   ProcessRecord* known = record_of(source);
-  if (known == nullptr) return;
+  if (known == nullptr) {
+    ++programs_refused_;
+    return;
+  }
   known->injected_ns = source.time_ns;
   admit_(known->id, record);
 }
 
 void Recorder::process_exited(ProcessId process) {
-  for (auto& [id, record] : processes_) {
-    if (id.process() != process.process()) continue;
-    joiner_.remove_process(id);
+  exec_ids_.erase(process.process());
+  for (auto it = processes_.lower_bound(process.process());
+       it != processes_.end() && it->first.process() == process.process(); ++it) {
+    ProcessRecord& record = it->second;
+    joiner_.remove_process(it->first);
+    record.unwinder.reset();
     for (const Layout& layout : record.layouts) layout.space->process_exited();
+    // Nothing of it will be symbolised.
+    if (record.stacks_taken == 0) record.layouts.clear();
   }
 }
 
@@ -162,7 +173,11 @@ void Recorder::refresh_one(uint64_t now) {
     if (now < std::max(record.refreshed_ns, record.opened_ns) + kRefreshNs) continue;
     if (due == nullptr || record.refreshed_ns < due->refreshed_ns) due = &record;
   }
-  if (due == nullptr) return;
+  if (due == nullptr) {
+    next_refresh_ns_ =
+        now + kRefreshNs / 10;  // looking at thousands of records takes a millisecond
+    return;
+  }
   due->stacks_since_refresh = false;
   due->refreshed_ns = now;
   const uint64_t begin = now_ns();

@@ -29,7 +29,11 @@ namespace gpuprof::cli {
 // limits against a hostile producer, and what a limit refuses is counted.
 class Recorder final : public probe::EventSink, public join::FrameSource {
  public:
-  static constexpr size_t kMaxProcesses = 1024;  // as JoinerLimits::max_processes
+  // As JoinerLimits::max_processes. Counts every program of the session, the exited too, since
+  // their stacks are symbolised at the end: a launcher of thousands is a usual target. An exited
+  // one costs some KB (6.9 KB measured for a small program, most of it its mappings; files and
+  // symbols are shared) and one descriptor, its root.
+  static constexpr size_t kMaxProcesses = 16 * 1024;
   static constexpr size_t kMaxNameBytes = 32u << 20;
   static constexpr size_t kMaxThreadNames = 4096;  // per process
   static constexpr size_t kMaxDevices = 128;       // per process
@@ -52,6 +56,11 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   ProcessRecord* add_process(ProcessId process, const ShimBaseline& baseline);
   [[nodiscard]] ProcessRecord* find(ProcessId process);
   [[nodiscard]] const std::map<ProcessId, ProcessRecord>& processes() const { return processes_; }
+
+  // Programs that came when the table was full: they are not profiled.
+  [[nodiscard]] uint64_t programs_refused() const { return programs_refused_; }
+  // For the tests: how many processes' images are told apart at present.
+  [[nodiscard]] size_t tracked_images() const { return exec_ids_.size(); }
 
   // The shim's own totals from its status page.
   void set_totals(ProcessId process, const target::ShimStatus& status);
@@ -111,6 +120,7 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   join::Joiner joiner_;
   unwind::RawStack scratch_;
   size_t name_bytes_ = 0;
+  uint64_t programs_refused_ = 0;
 };
 
 }  // namespace gpuprof::cli

@@ -218,6 +218,7 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
   json.field("rows_folded", result.stats.rows_folded);
   json.field("stacks_trimmed", result.stats.stacks_trimmed);
   json.field("processes_refused", result.stats.processes_refused);
+  json.field("programs_refused", const_cast<Session&>(session).recorder().programs_refused());
   json.field("labels_suppressed", assembled.labels_suppressed);
   json.end_object();
   json.key("rings");

@@ -164,6 +164,11 @@ void Session::retire_images_before(ProcessId process) {
 }
 
 void Session::adopt_newcomers() {
+  if (recorder_.programs_refused() > 0 && !table_full_told_) {
+    table_full_told_ = true;
+    console_.line("more than " + std::to_string(Recorder::kMaxProcesses) +
+                  " programs: those that begin from now on are not profiled");
+  }
   // Children whose process_v1 was lost show up by their records (Recorder::record_of).
   for (const auto& [id, record] : recorder_.processes()) {
     if (record.executions + record.stacks_taken > 0 && !controlled_.contains(id) && !finishing_)

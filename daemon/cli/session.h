@@ -100,6 +100,7 @@ class Session {
   };
   std::deque<Newcomer> newcomers_;
   bool children_trouble_told_ = false;
+  bool table_full_told_ = false;
   bool finishing_ = false;
   bool poll_failure_told_ = false;
   uint64_t started_ns_ = 0;

@@ -54,6 +54,7 @@ struct Process {
   uint32_t classes = 0;  // of this window
   uint32_t exact_rows = 0;
   bool is_gone = false;
+  uint64_t gone_ns = 0;
   // The newest batch's ends: a second attach to the same probe delivers every batch twice.
   gpuprof_exec_v1 batch_first{};
   gpuprof_exec_v1 batch_last{};
@@ -103,6 +104,7 @@ class Joiner::Impl {
   void advance(uint64_t now_ns);
   JoinResult finish();
   [[nodiscard]] std::vector<StackId> live_stacks() const;
+  void remove(ProcessId id);
 
   JoinStats stats_;
 
@@ -378,7 +380,11 @@ void Joiner::Impl::expire() {
   launch_count_ = 0;
   for (const auto& p : processes_) {
     if (!p) continue;
-    p->launches.expire(now_ns_, limits_.launch_age_ns, limits_.executed_launch_age_ns, counts);
+    if (p->is_gone && p->gone_ns + 2 * limits_.grace_ns <= now_ns_) {
+      p->launches.clear(counts);
+    } else {
+      p->launches.expire(now_ns_, limits_.launch_age_ns, limits_.executed_launch_age_ns, counts);
+    }
     launch_count_ += p->launches.size();
   }
   count(counts);
@@ -450,6 +456,13 @@ void Joiner::Impl::reset_window() {
   last_slot_ = UINT32_MAX;
 }
 
+void Joiner::Impl::remove(ProcessId id) {
+  if (!find(id)) return;
+  Process& p = *process(id);
+  if (!p.is_gone) p.gone_ns = now_ns_;
+  p.is_gone = true;
+}
+
 std::vector<StackId> Joiner::Impl::live_stacks() const {
   std::vector<StackId> stacks;
   for (const auto& p : processes_) {
@@ -491,9 +504,7 @@ void Joiner::set_emitted(ProcessId process, uint64_t total) {
 void Joiner::advance(uint64_t now_ns) { impl_->advance(now_ns); }
 JoinResult Joiner::finish_window() { return impl_->finish(); }
 
-void Joiner::remove_process(ProcessId process) {
-  if (impl_->find(process)) impl_->process(process)->is_gone = true;
-}
+void Joiner::remove_process(ProcessId process) { impl_->remove(process); }
 
 std::vector<StackId> Joiner::live_stacks() const { return impl_->live_stacks(); }
 

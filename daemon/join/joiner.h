@@ -85,7 +85,8 @@ struct JoinerLimits {
   uint64_t executed_launch_age_ns = 10'000'000'000;
   uint32_t max_launches_per_process = 128 * 1024;  // 80 bytes each with their index
   uint32_t max_launches = 512 * 1024;
-  uint32_t max_processes = 1024;
+  // 1 to 2 KB each once exited: what it launched is forgotten then.
+  uint32_t max_processes = 16 * 1024;
   // What executes: (process, kernel, device, context, stream, graph). Beyond the first number of
   // either pair the stream is dropped, beyond 5/4 of it the class is [other].
   uint32_t max_classes_per_process = 16 * 1024;
@@ -132,8 +133,8 @@ class Joiner {
   // first. Launches stay for executions of the next window.
   JoinResult finish_window();
 
-  // The process is gone and its rings are drained: forgotten at the end of the next
-  // finish_window().
+  // The process is gone and its rings are drained. Its launches are forgotten once nothing of it
+  // can wait for them any more, itself at the end of the next finish_window().
   void remove_process(ProcessId process);
 
   // Whether a cached launch refers to `stack` (for StackTable::retain after a window was written).

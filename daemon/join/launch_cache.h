@@ -60,6 +60,12 @@ class LaunchCache {
               LaunchCacheCounts& counts);
   // Leaves at most `keep`: executed single launches go first, then the oldest.
   void make_room(size_t keep, LaunchCacheCounts& counts);
+  // Forgets all, and gives the memory back.
+  void clear(LaunchCacheCounts& counts) {
+    for (const Index::Entry& entry : launches_.entries())
+      ++(entry.value.executed ? counts.retired : counts.never_executed);
+    launches_ = Index();
+  }
   void append_stacks(std::vector<StackId>& out) const;
 
  private:

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
 #include <fstream>
 
 #include "daemon/target/process.h"
@@ -141,6 +143,77 @@ TEST_F(RecorderTest, UnwatchedProcessesAreNobodys) {
   recorder_.on_process(other, gpuprof_process_v1{});
   EXPECT_TRUE(admitted_.empty());
   EXPECT_TRUE(recorder_.processes().empty());
+}
+
+// Heap in use, the blocks that malloc maps by themselves included.
+size_t heap_bytes() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST_F(RecorderTest, ThousandsOfShortProcessesAreKeptAtLittleCost) {
+  constexpr size_t kProcesses = 1200, kWarm = 100;
+  std::vector<ProcessId> all;
+  size_t warm_bytes = 0;
+  for (size_t i = 0; i < kProcesses; ++i) {
+    if (i == kWarm) warm_bytes = heap_bytes();  // files and their tables are read by now
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+    auto id = target::process_id(static_cast<uint32_t>(child));
+    ASSERT_TRUE(id.has_value());
+    id_ = *id;
+    all.push_back(id_);
+    recorder_.on_process(source(7), gpuprof_process_v1{});
+    launch(7, reinterpret_cast<uint64_t>(&heap_bytes) + 1);
+    gpuprof_exec_v1 exec = {};
+    exec.correlation = correlation_;
+    exec.epoch = 1;
+    exec.kind = GPUPROF_KIND_KERNEL;
+    exec.end_ns = 10;
+    recorder_.on_execs(source(7), {&exec, 1});
+    recorder_.process_exited(id_);
+    recorder_.advance(now_ns() + i * 1'000'000'000);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+  const size_t each = (heap_bytes() - warm_bytes) / (kProcesses - kWarm);
+  std::printf("%zu bytes for each exited process\n", each);
+  EXPECT_LE(each, 24 * 1024);
+  EXPECT_EQ(recorder_.tracked_images(), 0u) << "an exited process leaves no exec ids";
+  EXPECT_EQ(admitted_.size(), kProcesses);
+  EXPECT_EQ(recorder_.programs_refused(), 0u);
+  const join::JoinResult result = recorder_.finish();
+  ASSERT_EQ(result.processes.size(), kProcesses);
+  for (const join::ProcessResult& process : result.processes) {
+    EXPECT_EQ(process.lifetime.exact, 1u);
+    EXPECT_EQ(process.lifetime.evicted, 0u);
+  }
+  // Each of their stacks is still symbolised, by the files that are held open.
+  for (const ProcessId id : {all.front(), all.back()}) {
+    const symbolize::SymbolizedPc& found =
+        recorder_.resolve(id, reinterpret_cast<uint64_t>(&heap_bytes) + 1);
+    ASSERT_FALSE(found.frames.empty());
+    EXPECT_NE(found.frames[0].function.find("heap_bytes"), std::string::npos);
+  }
+}
+
+TEST_F(RecorderTest, ProgramsBeyondTheLimitAreCounted) {
+  const ProcessId self = id_;
+  for (uint32_t i = 0; i < Recorder::kMaxProcesses; ++i) {
+    id_.pid = (1u << 23) + i;  // above the highest pid there can be: its maps are not read
+    recorder_.on_process(source(7), gpuprof_process_v1{});
+    recorder_.process_exited(id_);
+  }
+  EXPECT_EQ(recorder_.programs_refused(), 0u);
+  id_ = self;
+  recorder_.on_process(source(7), gpuprof_process_v1{});
+  EXPECT_EQ(recorder_.programs_refused(), 1u);
+  EXPECT_EQ(recorder_.find(self), nullptr);
+  EXPECT_EQ(admitted_.size(), Recorder::kMaxProcesses);
+  EXPECT_EQ(recorder_.tracked_images(), 0u);
 }
 
 }  // namespace

@@ -109,6 +109,24 @@ TEST(JoinerBounds, OldLaunchesAreForgottenAndCounted) {
   EXPECT_TRUE(joiner.live_stacks().empty());
 }
 
+TEST(JoinerBounds, ThousandsOfExitedProcessesAreKept) {
+  Joiner joiner;
+  constexpr uint32_t kCount = 5000;
+  for (uint32_t i = 0; i < kCount; ++i) {
+    const ProcessId id{1000 + i, 1};
+    joiner.add_launch(id, launch(1), 1 + i, 1);
+    add(joiner, exec(1, 9, 10), id);
+    joiner.remove_process(id);
+    joiner.advance(kSecond * (i + 1));
+  }
+  EXPECT_LE(joiner.live_stacks().size(), 3u) << "an exited process's launches are forgotten";
+  const JoinResult result = joiner.finish_window();
+  EXPECT_EQ(result.processes.size(), kCount);
+  EXPECT_EQ(result.stats.processes_refused, 0u);
+  EXPECT_EQ(by_match(result).at(Match::kExact), (Sum{kCount, kCount * 10}));
+  EXPECT_TRUE(joiner.live_stacks().empty());
+}
+
 TEST(JoinerBounds, FullWaitingLineResolvesTheOldest) {
   JoinerLimits limits;
   limits.max_waiting = 100;
