@@ -9,6 +9,7 @@ packages_main=(
   protobuf-compiler libprotobuf-dev libcli11-dev libspdlog-dev libexpected-dev
   libxxhash-dev libzstd-dev zlib1g-dev libbz2-dev liblzma-dev libcap-dev
   libgtest-dev libgmock-dev libbenchmark-dev
+  libc6-dbg # names clone3, a thread's outermost frame, which the end-to-end tests check
   python3 python3-pip
 )
 # libbpf 1.4.6 (Debian 12 has 1.1, without uprobe_multi), elfutils 0.192, and a Go that reads DWARF 5.
