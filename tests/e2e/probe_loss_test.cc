@@ -164,8 +164,8 @@ TEST_P(ProbeLoss, StacksCannotSpendTheQuotaOfExecutions) {
 
 // Four threads take numbers and fire as the shim does; the reader runs beside them.
 TEST_P(ProbeLoss, ThreadsRaceTheReaderWithoutLoss) {
-  // Room for all of it (8,000 batches of the 4 KiB class): the race is tested here, not the reader's
-  // speed on a busy machine.
+  // Room for all of it (8,000 batches of the 4 KiB class): the race is tested here, not the
+  // reader's speed on a busy machine.
   ProbeOptions options;
   options.events_ring_bytes = 64u << 20;
   begin(options);
