@@ -33,7 +33,13 @@ uint32_t Correlations::begin_arm(uint32_t first_id) {
   return static_cast<uint32_t>(epoch);
 }
 
-uint32_t Correlations::begin_arm_at_init() { return begin_arm(0); }
+uint32_t Correlations::begin_arm_at_init() {
+  const uint32_t epoch = begin_arm(0);
+  // Nothing was launched before: an execution whose launch callback has not returned yet, with an
+  // id just below a wrap, is not one from before the arm.
+  first_.store(0, std::memory_order_relaxed);
+  return epoch;
+}
 
 WideCorrelation Correlations::launch(uint32_t id) {
   uint64_t recent = recent_.load(std::memory_order_acquire);

@@ -229,7 +229,7 @@ TEST_F(Memfd, ChildGoesInertAndLeavesTheParentsPageAlone) {
     if (current_state() != GPUPROF_STATE_INERT) return 5;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {
-      if (line.find("gpu-profiled") != std::string::npos) return 6;
+      if (line.find("memfd:gpu-profiled") != std::string::npos) return 6;
     }
     return 0;
   });

@@ -171,6 +171,7 @@ TEST(Correlation, BeforeArmIsDecidedByTheFirstObservedLaunch) {
   EXPECT_FALSE(c.execution(4990).before_arm);
   EXPECT_TRUE(c.execution(4989).before_arm);
   c.begin_arm_at_init();
+  EXPECT_FALSE(c.execution(UINT32_MAX - 10).before_arm);  // its launch's callback has yet to return
   EXPECT_FALSE(c.execution(1).before_arm);
   EXPECT_FALSE(c.launch(1).before_arm);
 }
