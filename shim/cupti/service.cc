@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/cupti/service.h"
 
+#include <string.h>
+
 #include <atomic>
 
 #include "shim/core/clock.h"
@@ -17,6 +19,11 @@ namespace gpuprof::cupti {
 namespace {
 
 constexpr uint64_t kExitTimeoutNs = 2'000'000'000;
+
+bool is_refusal(gpuprof_reason reason) noexcept {
+  return reason == GPUPROF_REASON_OTHER_CLIENT || reason == GPUPROF_REASON_SUBSCRIBE_FAILED ||
+         reason == GPUPROF_REASON_ENABLE_FAILED;
+}
 
 struct Service {
   const Driver* driver = nullptr;
@@ -144,7 +151,13 @@ void stop_service_at_exit() noexcept {
     if (now_ns >= deadline_ns) break;
     shim::futex_wait(service.finished, 0, deadline_ns - now_ns);
   }
-  arming().go_inert(GPUPROF_REASON_EXITING, nullptr);
+  // A reader that comes after the exit still wants to know why nothing was traced.
+  char text[sizeof(gpuprof_status_page::reason_text)] = {};
+  const gpuprof_status_page* page = shim::channel().status_page();
+  if (page != nullptr && is_refusal(shim::current_reason())) {
+    memcpy(text, page->reason_text, sizeof text - 1);
+  }
+  arming().go_inert(GPUPROF_REASON_EXITING, text[0] == '\0' ? nullptr : text);
 }
 
 }  // namespace gpuprof::cupti
