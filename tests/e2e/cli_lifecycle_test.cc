@@ -289,7 +289,11 @@ TEST_F(CliLifecycle, SubscribeRefused) {
       gpu_profiled({"--pid", std::to_string(workload.pid()), "--duration", "1s"});
   EXPECT_EQ(attach.status, 3);
   expect_one_line(attach, "cuptiSubscribe answered 999");
-  const Outcome run = gpu_profiled({"run", "--", SHORT_PATH, "50", "4"}, {code});
+  // Long enough for its page to be read: one that ends within milliseconds may be gone before.
+  const Outcome run =
+      gpu_profiled({"run", "--", "/bin/sh", "-c",
+                    std::string(WORKLOAD_PATH) + " --launches 0 --rate 100 --seconds 1; exit 4"},
+                   {code});
   EXPECT_EQ(run.status, 4) << "the command's own";
   // The shim has a line of its own, with the process's number.
   EXPECT_NE(run.err.find("gpu-profiled: "), std::string::npos) << run.err;
