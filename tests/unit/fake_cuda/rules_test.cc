@@ -171,16 +171,21 @@ TEST_F(Rules, LockHeldAcrossFlushAll) {
   EXPECT_VIOLATION("flush-deadlock", {
     setenv("FAKE_CUDA_FLUSH_WAITS", "1", 1);
     static std::mutex taken_in_callback;
+    static std::atomic<bool> waiting{false};
     start();
     CUfunction f = function("k");
     client().on_callback = [](CUpti_CallbackDomain, CUpti_CallbackId, const CUpti_CallbackData&) {
-      std::lock_guard lock(taken_in_callback);
+      if (!taken_in_callback.try_lock()) {
+        waiting = true;
+        taken_in_callback.lock();
+      }
+      taken_in_callback.unlock();
     };
+    std::lock_guard lock(taken_in_callback);
     std::thread([f] {
       for (;;) launch(f, 10);
     }).detach();
-    usleep(20'000);
-    std::lock_guard lock(taken_in_callback);
+    while (!waiting) usleep(100);
     cuptiActivityFlushAll(0);
   });
 }
