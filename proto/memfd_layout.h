@@ -68,6 +68,52 @@ enum gpuprof_libcuda_kind {
   GPUPROF_LIBCUDA_NIX = 5,
 };
 
+/* What became of the PC sampling that was asked for. */
+enum gpuprof_pc_state {
+  GPUPROF_PC_OFF = 0,     /* not asked for */
+  GPUPROF_PC_WAITING = 1, /* waits for a launch or a context to be enabled in */
+  GPUPROF_PC_ON = 2,      /* at least one context is sampled (serialized: in turns) */
+  GPUPROF_PC_REFUSED = 3, /* not possible: pc_reason; tried again where that can heal */
+  GPUPROF_PC_STATE_COUNT = 4,
+};
+
+/* Why PC sampling is refused. pc_reason_text says more, and what to change. */
+enum gpuprof_pc_reason {
+  GPUPROF_PC_REASON_NONE = 0,
+  GPUPROF_PC_REASON_CUPTI_TOO_OLD = 1, /* below API 27 it excludes kernel activity */
+  GPUPROF_PC_REASON_MISSING_SYMBOL = 2,
+  GPUPROF_PC_REASON_GPU_TOO_OLD = 3,
+  GPUPROF_PC_REASON_PRIVILEGE = 4, /* RmProfilingAdminOnly and no CAP_SYS_ADMIN */
+  GPUPROF_PC_REASON_MPS = 5,
+  GPUPROF_PC_REASON_MIG = 6,
+  GPUPROF_PC_REASON_VGPU = 7,
+  GPUPROF_PC_REASON_CONFIDENTIAL = 8,
+  GPUPROF_PC_REASON_WSL = 9,
+  GPUPROF_PC_REASON_COUNTERS_BUSY = 10, /* DCGM, a debugger or another profiler holds them */
+  GPUPROF_PC_REASON_OUT_OF_MEMORY = 11, /* again, after it was healed twice */
+  GPUPROF_PC_REASON_GRAPH = 12,         /* serialized: a graph execution was seen */
+  GPUPROF_PC_REASON_COOPERATIVE = 13,   /* serialized: a cooperative launch was seen */
+  GPUPROF_PC_REASON_COLLECTIVE = 14,    /* serialized: an NCCL or NVSHMEM kernel was seen */
+  GPUPROF_PC_REASON_FAILED = 15,        /* any other answer of CUPTI */
+  GPUPROF_PC_REASON_COUNT = 16,
+};
+
+/* Indices of gpuprof_status_page.pc_counters. Appended to, never reordered. */
+enum gpuprof_pc_counter {
+  GPUPROF_PC_COUNT_SAMPLES = 0,  /* sum of the stalled_<reason> counts emitted, not_issued apart */
+  GPUPROF_PC_COUNT_WINDOWS = 1,  /* windows opened */
+  GPUPROF_PC_COUNT_DRAINS = 2,   /* GetData calls that answered */
+  GPUPROF_PC_COUNT_ENABLES = 3,  /* contexts enabled */
+  GPUPROF_PC_COUNT_DISABLES = 4, /* contexts disabled */
+  GPUPROF_PC_COUNT_HEALED = 5,   /* OUT_OF_MEMORY answers followed by disable and enable */
+  GPUPROF_PC_COUNT_CONTEXTS_REFUSED = 6, /* a second context of a GPU */
+  GPUPROF_PC_COUNT_GRAPH_REFUSED = 7,    /* serialized starts and windows refused, by cause */
+  GPUPROF_PC_COUNT_COOPERATIVE_REFUSED = 8,
+  GPUPROF_PC_COUNT_COLLECTIVE_REFUSED = 9,
+  GPUPROF_PC_COUNT_SKIPPED_CAPTURE = 10, /* steps put off since a stream was being captured */
+  GPUPROF_PC_COUNT_SKIPPED_GUARD = 11,   /* steps put off since another thread was in CUPTI */
+};
+
 struct gpuprof_status_page {
   uint64_t magic;
   uint32_t abi_version;
@@ -100,7 +146,13 @@ struct gpuprof_status_page {
   char libcuda_path[512];
   char reason_text[1024];
   char unknown_knobs[256];
-  uint8_t reserved2[1208];
+  uint32_t pc_state;        /* enum gpuprof_pc_state */
+  uint32_t pc_reason;       /* enum gpuprof_pc_reason */
+  uint32_t pc_period;       /* log2 cycles as read back from CUPTI, 0: never enabled */
+  uint32_t pc_contexts;     /* sampled now */
+  uint64_t pc_counters[16]; /* by enum gpuprof_pc_counter */
+  char pc_reason_text[512];
+  uint8_t reserved2[552];
 };
 GPUPROF_ASSERT_SIZE(gpuprof_status_page, 4096);
 GPUPROF_ASSERT_OFFSET(gpuprof_status_page, state, 20);
@@ -111,6 +163,8 @@ GPUPROF_ASSERT_OFFSET(gpuprof_status_page, drop_totals, 264);
 GPUPROF_ASSERT_OFFSET(gpuprof_status_page, build_id, 520);
 GPUPROF_ASSERT_OFFSET(gpuprof_status_page, cupti_path, 584);
 GPUPROF_ASSERT_OFFSET(gpuprof_status_page, reason_text, 1608);
+GPUPROF_ASSERT_OFFSET(gpuprof_status_page, pc_state, 2888);
+GPUPROF_ASSERT_OFFSET(gpuprof_status_page, pc_reason_text, 3032);
 
 enum gpuprof_tier {
   GPUPROF_TIER_OFF = 0,

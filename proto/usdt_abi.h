@@ -259,7 +259,10 @@ enum gpuprof_drop_class {
   GPUPROF_DROP_FINAL_TOTAL = 16,    /* not a loss: `total` records of probe `detail` were emitted */
   GPUPROF_DROP_LAUNCHES_SEEN = 17,  /* not a loss: launch callbacks counted */
   GPUPROF_DROP_LAUNCHES_DRAWN = 18, /* not a loss: launches that the samplers drew */
-  GPUPROF_DROP_CLASS_COUNT = 19,
+  GPUPROF_DROP_PC_LOST_DRAINS =
+      19,                       /* PC sampling: drains whose samples are gone, unknown how many */
+  GPUPROF_DROP_PC_NO_NAME = 20, /* PC samples whose function has no id */
+  GPUPROF_DROP_CLASS_COUNT = 21,
 };
 
 /* Running total of one class since the process started; emitted when it changed, and at the end. */

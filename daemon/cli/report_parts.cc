@@ -12,7 +12,8 @@ constexpr const char* kDropNames[GPUPROF_DROP_CLASS_COUNT] = {
     "name_table_full", "name_cut",       "module_table_full", "module_copy_full",
     "stack_budget",    "incomplete",     "guard_busy",        "unknown_kind",
     "clock_step",      "hw_buffer_full", "pc_dropped",        "non_user",
-    "final_total",     "launches_seen",  "launches_drawn"};
+    "final_total",     "launches_seen",  "launches_drawn",    "pc_lost_drains",
+    "pc_no_name"};
 constexpr const char* kLossNames[probe::kLossReasonCount] = {"ring_full", "quota", "fault",
                                                              "malformed", "gap"};
 // In the order of enum gpuprof_bpf_counter.
