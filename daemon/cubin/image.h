@@ -29,9 +29,12 @@ const char* source_status_name(SourceStatus status);
 
 // One function on the way from an instruction up to its kernel. Views into the Image.
 struct SourceFrame {
-  std::string_view mangled;  // as in the symbol table or the line table's inline records
-  std::string_view file;     // "/dir/a.cu"; empty: unknown
-  uint32_t line = 0;         // 0: unknown
+  // As in the symbol table or the line table's inline records; of a device function inside a
+  // kernel's section, whose symbol is `$kernel$callee`, the callee. Empty: the table's name is
+  // unusable.
+  std::string_view mangled;
+  std::string_view file;  // "/dir/a.cu"; empty: unknown
+  uint32_t line = 0;      // 0: unknown
 };
 
 struct Function {
@@ -72,10 +75,14 @@ class Image {
   [[nodiscard]] const Function* find(std::string_view mangled) const;
   // `pc_offset` is in bytes from the start of `function` (of the kernel's section for a kernel, as
   // CUPTI counts it: device functions that were not inlined lie inside it and resolve to
-  // themselves with their caller kernel above).
+  // themselves with their caller kernel above, whose line is then unknown). A device function with
+  // a section of its own (-G, -rdc=true) has no kernel above: any may call it.
   [[nodiscard]] Resolution resolve(std::string_view function, uint64_t pc_offset) const;
   // End of the linear layout.
   [[nodiscard]] uint64_t limit() const;
+  // Of .debug_line in the file, and of what is made of it in memory.
+  [[nodiscard]] uint64_t line_table_bytes() const;
+  [[nodiscard]] uint64_t line_index_bytes() const;
 
  private:
   Image();
