@@ -82,6 +82,18 @@ std::optional<Error> explain_state(uint32_t pid, const target::ShimStatus& statu
   }
 }
 
+std::optional<std::string> explain_pc_sampling(uint32_t pid, const target::PcStatus& pc) {
+  if (pc.state != GPUPROF_PC_REFUSED) return {};
+  std::string why = pc.reason_text;
+  if (why.empty() && pc.reason == GPUPROF_PC_REASON_PRIVILEGE)
+    why =
+        "the driver lets only administrators sample (RmProfilingAdminOnly: 1): load its kernel "
+        "module with NVreg_RestrictProfilingToAdminUsers=0, or give the process CAP_SYS_ADMIN";
+  if (why.empty()) why = "no reason given";
+  return "process " + std::to_string(pid) + ": no PC sampling (" +
+         target::pc_reason_name(pc.reason) + "): " + why + "; tracing goes on";
+}
+
 Status check_capabilities() {
   const cap_t caps = ::cap_get_proc();
   if (caps == nullptr) return {};  // then the kernel says what it misses

@@ -16,6 +16,7 @@ namespace {
 struct RawOptions {
   std::vector<std::string> pids;
   std::string duration, output, stack_rate, summary_json, python = "on", user, shim, fallback, seed;
+  std::string pc_sampling = "off", pc_period;
   bool force = false, version = false;
   bool no_uprobe_multi = false, no_sleepable = false, no_nop5 = false, no_find_vma = false;
 };
@@ -37,6 +38,14 @@ void add_common(CLI::App& app, RawOptions& raw) {
   app.add_option("--stack-rate", raw.stack_rate,
                  "call stacks a second and thread, or 'all' (default: 200)")
       ->type_name("N|all");
+  app.add_option(
+         "--pc-sampling", raw.pc_sampling,
+         "off|continuous|serialized: sample what the GPU's instructions wait for; serialized "
+         "is exact per launch and runs kernels one at a time in short windows (default: off)")
+      ->type_name("MODE");
+  app.add_option("--pc-period", raw.pc_period,
+                 "sample every 2^N cycles, 5 to 31 (default: chosen for the GPU)")
+      ->type_name("N");
   app.add_option("--summary-json", raw.summary_json, "write the accounting as JSON")
       ->type_name("FILE");
   // Hidden: force what an older kernel would make us do, fix the sampler's seed.
@@ -45,6 +54,25 @@ void add_common(CLI::App& app, RawOptions& raw) {
   app.add_flag("--debug-no-nop5", raw.no_nop5)->group("");
   app.add_flag("--debug-no-find-vma", raw.no_find_vma)->group("");
   app.add_option("--debug-seed", raw.seed)->group("");
+}
+
+Status check_pc_sampling(const RawOptions& raw, Options& out) {
+  if (raw.pc_sampling == "continuous") {
+    out.tier = GPUPROF_TIER_CONTINUOUS;
+  } else if (raw.pc_sampling == "serialized") {
+    out.tier = GPUPROF_TIER_SERIALIZED;
+  } else if (raw.pc_sampling != "off") {
+    return fail(Code::kInvalidArgument, "--pc-sampling: '" + raw.pc_sampling +
+                                            "' is neither off, continuous nor serialized");
+  }
+  if (raw.pc_period.empty()) return {};
+  if (!parse_number(raw.pc_period, out.pc_period) || out.pc_period < 5 || out.pc_period > 31)
+    return fail(Code::kInvalidArgument,
+                "--pc-period: '" + raw.pc_period + "' is no number from 5 to 31 (log2 of cycles)");
+  if (out.tier == GPUPROF_TIER_TRACE)
+    return fail(Code::kInvalidArgument,
+                "--pc-period has no use without --pc-sampling continuous or serialized");
+  return {};
 }
 
 Status check_common(const RawOptions& raw, Options& out) {
@@ -62,6 +90,7 @@ Status check_common(const RawOptions& raw, Options& out) {
   }
   if (!raw.seed.empty() && !parse_number(raw.seed, out.seed))
     return fail(Code::kInvalidArgument, "--debug-seed: '" + raw.seed + "' is no number");
+  if (auto ok = check_pc_sampling(raw, out); !ok) return ok;
   out.output = raw.output;
   out.summary_json = raw.summary_json;
   auto add = [&](bool on, const char* name) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/base/result.h"
+#include "proto/memfd_layout.h"
 
 namespace gpuprof::cli {
 
@@ -21,11 +22,13 @@ struct Options {
   std::vector<uint32_t> pids;        // kAttach
   std::vector<std::string> command;  // kRun
   std::optional<std::chrono::nanoseconds> duration;
-  std::string output;          // empty: gpu-<comm>-<pid>-<time>.pb.gz
-  std::string summary_json;    // empty: none
-  uint32_t stack_rate = 0;     // a second and thread; 0 default, UINT32_MAX every launch
-  uint64_t seed = 0;           // of the shim's sampler; 0 random
-  std::string debug_fallback;  // ProbeOptions::add_fallbacks()
+  std::string output;        // empty: gpu-<comm>-<pid>-<time>.pb.gz
+  std::string summary_json;  // empty: none
+  uint32_t stack_rate = 0;   // a second and thread; 0 default, UINT32_MAX every launch
+  gpuprof_tier tier = GPUPROF_TIER_TRACE;  // or the PC sampling that was asked for
+  uint32_t pc_period = 0;                  // log2 cycles, 5 to 31; 0 default
+  uint64_t seed = 0;                       // of the shim's sampler; 0 random
+  std::string debug_fallback;              // ProbeOptions::add_fallbacks()
 
   // kRun only
   bool python = true;

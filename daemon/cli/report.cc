@@ -6,6 +6,7 @@
 
 #include "daemon/cli/duration.h"
 #include "daemon/cli/json_writer.h"
+#include "daemon/cli/pc_report.h"
 #include "daemon/cli/report_parts.h"
 #include "daemon/cli/version.h"
 #include "daemon/target/text.h"
@@ -93,13 +94,16 @@ void write_record(JsonWriter& json, const ProcessRecord& record) {
   if (!record.space_error.empty()) json.field("maps", record.space_error);
 }
 
-void write_control(JsonWriter& json, const Controlled& target, const ProcessRecord* record) {
+void write_control(JsonWriter& json, const Options& asked, const Controlled& target,
+                   const ProcessRecord* record) {
   json.field("state", target::state_name(target.status.state));
   json.field("cupti_version", target.status.cupti_version);
   json.field("cupti_path", target.status.cupti_path);
   json.field("driver_version", target.status.driver_version);
   json.field("arms", target.status.arms);
   json.field("modules", target.status.module_count);
+  if (asked.tier > GPUPROF_TIER_TRACE)
+    write_pc_sampling(json, asked, target.pc, target.pc_counters_before);
   json.field("exited", target.exited);
   json.field("gap_ns", gap_ns(target, record));
   if (!target.status.unknown_knobs.empty())
@@ -155,9 +159,10 @@ std::string human_summary(const Session& session, const join::JoinResult& result
                           percent(sum(account.unattributed_ns), account.received_ns));
   if (stacks > 0) row("stacks", grouped(stacks) + " taken, " + percent(whole, stacks) + " whole");
   const uint64_t lost = sum(account.lost_ring) + sum(account.lost_shim) + account.evicted;
-  row("lost", lost == 0 ? "nothing"
-                        : grouped(lost) + " executions, " + percent(lost, lost + account.received) +
-                              " (details: --summary-json)");
+  row("lost", lost == 0
+                  ? "nothing"
+                  : grouped(lost) + (lost == 1 ? " execution, " : " executions, ") +
+                        percent(lost, lost + account.received) + " (details: --summary-json)");
   if (const std::string missing = not_seen(session.probes().counters()); !missing.empty())
     row("not seen", missing);
   for (const auto& [id, target] : session.controlled()) {
@@ -191,7 +196,8 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
     const ProcessRecord* record = record_of(session, process.process);
     if (record != nullptr) write_record(json, *record);
     const auto control = session.controlled().find(process.process);
-    if (control != session.controlled().end()) write_control(json, control->second, record);
+    if (control != session.controlled().end())
+      write_control(json, session.options(), control->second, record);
     json.end_object();
   }
   for (const auto& [id, target] : session.controlled()) {  // those that never sent a record
@@ -202,7 +208,7 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
     write_accounting(json, join::Accounting());
     const ProcessRecord* record = record_of(session, id);
     if (record != nullptr) write_record(json, *record);
-    write_control(json, target, record);
+    write_control(json, session.options(), target, record);
     json.end_object();
   }
   json.end_array();

@@ -19,6 +19,10 @@ using std::chrono::milliseconds;
 constexpr uint32_t kLeaseMs = 3000;
 constexpr uint64_t kBusyPatienceNs = 2'000'000'000;
 constexpr size_t kMaxNewcomers = 4096;
+// A hostile program can say as often as it likes that it was injected, and each look at it may cost
+// ShimChannel's patience: the leases of the others need the time.
+constexpr uint32_t kMaxAttempts = 4;
+constexpr uint64_t kAdoptBudgetNs = 200'000'000;  // in one tick
 
 bool has_exited(const UniqueFd& pidfd) {
   pollfd poll_fd = {pidfd.get(), POLLIN, 0};
@@ -85,6 +89,8 @@ Status Session::watch(ProcessId process) { return probes_->watch(process); }
 
 target::ControlRequest Session::request() const {
   target::ControlRequest out;
+  out.tier = options_.tier;
+  out.pc_period = options_.pc_period;
   out.stack_rate = options_.stack_rate;
   // Every launch means every launch: the process's own budget must not cut it again.
   if (options_.stack_rate == UINT32_MAX) {
@@ -98,7 +104,8 @@ target::ControlRequest Session::request() const {
 
 Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was_running) {
   Controlled& target = controlled_[process];
-  if (target.channel || target.forgotten) return {};
+  if (target.channel || target.forgotten || target.attempts >= kMaxAttempts) return {};
+  ++target.attempts;
   target.id = process;
   target.was_running = was_running;
   target.adopted_ns = monotonic_ns();
@@ -126,9 +133,12 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   if (!channel) return refuse(channel.error());
   auto status = channel->read_status(target::ShimChannel::Wait::kBriefly);
   if (!status) return refuse(status.error());
-  target.status = *status;
+  take_status(target, *status);
   target.armed_late = !was_running && status->state == GPUPROF_STATE_IDLE;
-  if (was_running) target.arms_before = status->arms;
+  if (was_running) {
+    target.arms_before = status->arms;
+    target.pc_counters_before = status->pc.counters;
+  }
   if (!was_running && status->state == GPUPROF_STATE_INERT &&
       status->reason == GPUPROF_REASON_EXITING) {  // nothing left to control
     target.channel = std::move(*channel);
@@ -145,6 +155,23 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   return {};
 }
 
+void Session::take_status(Controlled& target, const target::ShimStatus& status) {
+  target.status = status;
+  // Asked to stop, the shim forgets why it never began; what it counted stays.
+  if (options_.tier <= GPUPROF_TIER_TRACE) return;
+  if (status.pc.state == GPUPROF_PC_OFF) {
+    target.pc.counters = status.pc.counters;
+    return;
+  }
+  target.pc = status.pc;
+  const auto refused = explain_pc_sampling(target.id.pid, status.pc);
+  if (!refused || target.pc_refusal_told) return;
+  target.pc_refusal_told = true;
+  if (pc_refusal_told_ == status.pc.reason_text && !pc_refusal_told_.empty()) return;
+  pc_refusal_told_ = status.pc.reason_text;
+  console_.line(*refused);
+}
+
 // exec closed the memfd of the program before and opened another: ours still tells its totals.
 void Session::retire_images_before(ProcessId process) {
   for (auto& [id, target] : controlled_) {
@@ -153,7 +180,7 @@ void Session::retire_images_before(ProcessId process) {
     target.forgotten = true;
     if (target.channel) {
       if (auto status = target.channel->read_status()) {
-        target.status = *status;
+        take_status(target, *status);
         recorder_.set_totals(id, *status);
       }
     }
@@ -170,11 +197,14 @@ void Session::adopt_newcomers() {
                   " programs: those that begin from now on are not profiled");
   }
   // Children whose process_v1 was lost show up by their records (Recorder::record_of).
+  const bool behind = !newcomers_.empty();  // the last tick had no time for all
   for (const auto& [id, record] : recorder_.processes()) {
-    if (record.executions + record.stacks_taken > 0 && !controlled_.contains(id) && !finishing_)
+    if (behind || finishing_) break;
+    if (record.executions + record.stacks_taken > 0 && !controlled_.contains(id))
       newcomers_.push_back({id, -1});
   }
-  while (!newcomers_.empty()) {
+  const uint64_t deadline = monotonic_ns() + kAdoptBudgetNs;
+  while (!newcomers_.empty() && monotonic_ns() < deadline) {
     const Newcomer next = newcomers_.front();
     newcomers_.pop_front();
     const auto known = controlled_.find(next.process);
@@ -197,7 +227,7 @@ void Session::note_exit(Controlled& target) {
   if (target.channel) {
     // The descriptor outlives the process: its final totals are still there.
     if (auto status = target.channel->read_status()) {
-      target.status = *status;
+      take_status(target, *status);
       recorder_.set_totals(target.id, *status);
     }
   }
@@ -222,7 +252,7 @@ void Session::look_after(Controlled& target, uint64_t now_ns) {
     target.care.read_failed(now_ns);
     return;
   }
-  target.status = *status;
+  take_status(target, *status);
   if (status->state == GPUPROF_STATE_TRACING || status->state == GPUPROF_STATE_TRACING_PC) {
     if (target.armed_ns == 0) target.armed_ns = now_ns;
     target.trouble.clear();
@@ -295,7 +325,7 @@ bool Session::all_disarmed() {
     if (!target.channel || target.exited) continue;
     auto status = target.channel->read_status();
     if (!status) continue;
-    target.status = *status;
+    take_status(target, *status);
     all = all && is_disarmed(*status);
   }
   return all;

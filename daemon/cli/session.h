@@ -4,6 +4,7 @@
 // how it begins and what ends it.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -33,15 +34,19 @@ struct Controlled {
   // Readable after the process exited, until its final totals are read (`forgotten`).
   std::optional<target::ShimChannel> channel;
   target::ShimStatus status;  // as last read
+  target::PcStatus pc;        // as last read while it was asked for; its counters go on
   std::string trouble;        // why it could not be profiled; empty: none
   uint64_t adopted_ns = 0;    // CLOCK_MONOTONIC
   uint64_t armed_ns = 0;      // first seen tracing, 0: never
-  uint32_t arms_before = 0;   // how often it was armed before us
-  bool was_running = false;   // it was there before us
-  bool armed_late = false;    // armed by us, not by its own environment
+  std::array<uint64_t, 16> pc_counters_before{};
+  uint32_t arms_before = 0;  // how often it was armed before us
+  bool was_running = false;  // it was there before us
+  bool armed_late = false;   // armed by us, not by its own environment
   bool exited = false;
   bool forgotten = false;  // its records are drained and its books closed
   bool trouble_told = false;
+  bool pc_refusal_told = false;
+  uint32_t attempts = 0;  // to take control of it
   CareSchedule care;
 };
 
@@ -74,6 +79,7 @@ class Session {
   join::JoinResult finish(std::chrono::milliseconds patience, const std::function<bool()>& hurry);
 
   [[nodiscard]] Recorder& recorder() { return recorder_; }
+  [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const std::map<ProcessId, Controlled>& controlled() const { return controlled_; }
   [[nodiscard]] const probe::ProbeSession& probes() const { return *probes_; }
   [[nodiscard]] uint64_t started_ns() const { return started_ns_; }
@@ -85,6 +91,7 @@ class Session {
   void retire_images_before(ProcessId process);
   void look_after(Controlled& target, uint64_t now_ns);
   void note_exit(Controlled& target);
+  void take_status(Controlled& target, const target::ShimStatus& status);
   bool all_disarmed();
   void drain();
   target::ControlRequest request() const;
@@ -100,6 +107,7 @@ class Session {
   };
   std::deque<Newcomer> newcomers_;
   bool children_trouble_told_ = false;
+  std::string pc_refusal_told_;  // why, so that a hundred ranks say it once
   bool table_full_told_ = false;
   bool finishing_ = false;
   bool poll_failure_told_ = false;

@@ -131,16 +131,6 @@ std::vector<uint32_t> descendants(uint32_t pid) {
   return out;
 }
 
-bool is_descendant(uint32_t pid, uint32_t ancestor) {
-  for (int depth = 0; depth < 4096 && pid > 1; ++depth) {
-    auto stat = process_stat(pid);
-    if (!stat) return false;
-    if (stat->parent == ancestor) return true;
-    pid = stat->parent;
-  }
-  return false;
-}
-
 Result<UniqueFd> open_pidfd(ProcessId process) {
   UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
   if (!fd.valid()) {

@@ -40,9 +40,6 @@ Result<ProcessId> process_id(uint32_t pid);
 // All living descendants of `pid`, parents before their children, without `pid`.
 std::vector<uint32_t> descendants(uint32_t pid);
 
-// Is `pid` a descendant of `ancestor`? False when either is gone.
-bool is_descendant(uint32_t pid, uint32_t ancestor);
-
 // A pidfd of exactly this process: poll it for POLLIN to learn of its exit. Linux 5.3.
 Result<UniqueFd> open_pidfd(ProcessId process);
 

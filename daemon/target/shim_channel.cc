@@ -30,7 +30,7 @@ constexpr uint64_t kMaxBytes = 4ull << 30;
 constexpr size_t kMaxCandidates = 16;
 // At the first look a writer may have been preempted, so it is waited for. Later a target that
 // keeps its page half-written must cost the others nothing, and the caller comes back anyway.
-constexpr int kPatientTries = 50;
+constexpr int kPatience = 50;  // pauses, over all candidates of one process
 constexpr int kHastyTries = 3;
 constexpr timespec kPause = {0, 1'000'000};
 
@@ -66,11 +66,14 @@ Status write_exact(int fd, const void* from, size_t bytes, off_t offset) {
   return {};
 }
 
-// pread copies while the target may write: `seq` before and after, even and equal, or again.
-Status read_status_page(int fd, gpuprof_status_page& page, ShimChannel::Wait wait) {
-  const bool patient = wait == ShimChannel::Wait::kBriefly;
-  for (int attempt = 0; attempt < (patient ? kPatientTries : kHastyTries); ++attempt) {
-    if (attempt > 0 && patient) ::nanosleep(&kPause, nullptr);
+// pread copies while the target may write: `seq` before and after, even and equal, or again. Waits
+// a millisecond before each further try while `pauses` lasts.
+Status read_status_page(int fd, gpuprof_status_page& page, int& pauses) {
+  for (int attempt = 0; attempt < kHastyTries || pauses > 0; ++attempt) {
+    if (attempt >= kHastyTries) {
+      --pauses;
+      ::nanosleep(&kPause, nullptr);
+    }
     uint32_t before = 0, after = 0;
     constexpr off_t kSeq = offsetof(gpuprof_status_page, seq);
     if (auto ok = read_exact(fd, &before, sizeof before, kSeq); !ok) return ok;
@@ -100,7 +103,8 @@ Status check_owner(const gpuprof_status_page& page, ProcessId process, const std
 
 // Everything that must hold before anything is opened for writing. `pinned` is an O_PATH
 // descriptor.
-Result<UniqueFd> verify(const UniqueFd& pinned, const std::string& path, ProcessId process) {
+Result<UniqueFd> verify(const UniqueFd& pinned, const std::string& path, ProcessId process,
+                        int& pauses) {
   auto device = memfd_device();
   if (!device) return tl::unexpected<Error>(device.error());
   struct stat info = {};
@@ -123,7 +127,7 @@ Result<UniqueFd> verify(const UniqueFd& pinned, const std::string& path, Process
     return tl::unexpected<Error>(refuse(path, "sealed against writing"));
 
   gpuprof_status_page page = {};
-  if (auto ok = read_status_page(readable.get(), page, ShimChannel::Wait::kBriefly); !ok)
+  if (auto ok = read_status_page(readable.get(), page, pauses); !ok)
     return tl::unexpected<Error>(ok.error());
   if (page.magic != GPUPROF_STATUS_MAGIC) return tl::unexpected<Error>(refuse(path, "wrong magic"));
   if (page.abi_version != GPUPROF_ABI_VERSION)
@@ -166,39 +170,20 @@ std::vector<std::string> candidates(ProcessId process, std::optional<int> fd_hin
 
 }  // namespace
 
-const char* state_name(gpuprof_state state) {
-  switch (state) {
-    case GPUPROF_STATE_DECLINED:
-      return "declined";
-    case GPUPROF_STATE_IDLE:
-      return "idle";
-    case GPUPROF_STATE_ARMING:
-      return "arming";
-    case GPUPROF_STATE_TRACING:
-      return "tracing";
-    case GPUPROF_STATE_TRACING_PC:
-      return "tracing+pc";
-    case GPUPROF_STATE_DISARMING:
-      return "disarming";
-    case GPUPROF_STATE_BUSY:
-      return "busy";
-    case GPUPROF_STATE_INERT:
-      return "inert";
-    case GPUPROF_STATE_INVALID:
-    case GPUPROF_STATE_COUNT:
-      break;
-  }
-  return "unknown";
+Result<ShimChannel> ShimChannel::open_path(const std::string& path, ProcessId process) {
+  int pauses = kPatience;
+  return open_candidate(path, process, pauses);
 }
 
-Result<ShimChannel> ShimChannel::open_path(const std::string& path, ProcessId process) {
+Result<ShimChannel> ShimChannel::open_candidate(const std::string& path, ProcessId process,
+                                                int& pauses) {
   const UniqueFd pinned(::open(path.c_str(), O_PATH | O_CLOEXEC));
   if (!pinned.valid()) {
     const int err = errno;
     return fail_errno(err == EACCES || err == EPERM ? Code::kPermission : Code::kNoTarget, err,
                       path);
   }
-  auto fd = verify(pinned, path, process);
+  auto fd = verify(pinned, path, process, pauses);
   if (!fd) return tl::unexpected<Error>(fd.error());
   ShimChannel channel;
   channel.process_ = process;
@@ -213,8 +198,9 @@ Result<ShimChannel> ShimChannel::open(ProcessId process, std::optional<int> fd_h
     return fail(Code::kNotFound, "no such process: " + std::to_string(process.pid));
   Error last = {Code::kNoTarget, 0,
                 "process " + std::to_string(process.pid) + " has no memfd of the shim"};
+  int pauses = kPatience;
   for (const std::string& path : candidates(process, fd_hint)) {
-    auto channel = open_path(path, process);
+    auto channel = open_candidate(path, process, pauses);
     if (channel) return channel;
     last = channel.error();
   }
@@ -223,28 +209,10 @@ Result<ShimChannel> ShimChannel::open(ProcessId process, std::optional<int> fd_h
 
 Result<ShimStatus> ShimChannel::read_status(Wait wait) const {
   gpuprof_status_page page = {};
-  if (auto ok = read_status_page(fd_.get(), page, wait); !ok)
+  int pauses = wait == Wait::kBriefly ? kPatience : 0;
+  if (auto ok = read_status_page(fd_.get(), page, pauses); !ok)
     return tl::unexpected<Error>(ok.error());
-  ShimStatus out;
-  if (page.state < GPUPROF_STATE_COUNT) out.state = static_cast<gpuprof_state>(page.state);
-  if (page.reason < GPUPROF_REASON_COUNT) out.reason = static_cast<gpuprof_reason>(page.reason);
-  if (page.tier <= GPUPROF_TIER_SERIALIZED) out.tier = static_cast<gpuprof_tier>(page.tier);
-  out.epoch = page.epoch;
-  out.heartbeat_ns = page.heartbeat_ns;
-  out.cupti_version = page.cupti_version;
-  out.driver_version = page.driver_version;
-  out.arms = page.arms;
-  out.disarms = page.disarms;
-  out.module_count = page.module_count;
-  out.buffers_outstanding = page.buffers_outstanding;
-  std::copy_n(page.probe_totals, out.probe_totals.size(), out.probe_totals.begin());
-  std::copy_n(page.drop_totals, out.drop_totals.size(), out.drop_totals.begin());
-  out.reason_text = text_of(page.reason_text);
-  out.cupti_path = text_of(page.cupti_path);
-  out.libcuda_path = text_of(page.libcuda_path);
-  out.kernel_driver_version = text_of(page.kernel_driver_version);
-  out.unknown_knobs = text_of(page.unknown_knobs);
-  return out;
+  return decode_status(page);
 }
 
 Status ShimChannel::acquire(const std::string& controller_name) {
@@ -282,6 +250,7 @@ Status ShimChannel::write_control() {
   page.abi_version = GPUPROF_ABI_VERSION;
   page.seq = seq_ + 1;
   page.tier = request_.tier;
+  page.pc_period = request_.pc_period;
   page.stack_rate = request_.stack_rate;
   page.process_rate = request_.process_rate;
   page.process_bytes = request_.process_bytes;

@@ -12,7 +12,6 @@
 // Not thread-safe; one thread owns a channel.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,38 +19,15 @@
 #include "daemon/base/process_id.h"
 #include "daemon/base/result.h"
 #include "daemon/base/unique_fd.h"
+#include "daemon/target/shim_status.h"
 #include "proto/memfd_layout.h"
 
 namespace gpuprof::target {
 
-// The status page, validated: enums in range, strings printable, counters as the target wrote them.
-struct ShimStatus {
-  gpuprof_state state = GPUPROF_STATE_INVALID;
-  gpuprof_reason reason = GPUPROF_REASON_NONE;
-  gpuprof_tier tier = GPUPROF_TIER_OFF;
-  uint32_t epoch = 0;
-  uint64_t heartbeat_ns = 0;
-  uint32_t cupti_version = 0;
-  uint32_t driver_version = 0;
-  uint32_t arms = 0;
-  uint32_t disarms = 0;
-  uint32_t module_count = 0;
-  uint32_t buffers_outstanding = 0;
-  std::array<uint64_t, 16> probe_totals{};
-  std::array<uint64_t, 32> drop_totals{};
-  std::string reason_text;
-  std::string cupti_path;
-  std::string libcuda_path;
-  std::string kernel_driver_version;
-  std::string unknown_knobs;
-};
-
-// A state's name as the design spells it: "idle", "tracing", …; "unknown" out of range.
-const char* state_name(gpuprof_state state);
-
 // What the daemon asks of the shim.
 struct ControlRequest {
   gpuprof_tier tier = GPUPROF_TIER_TRACE;
+  uint32_t pc_period = 0;      // log2 cycles 5..31; 0 default
   uint32_t stack_rate = 0;     // stacks a second and thread; 0 default, UINT32_MAX every launch
   uint32_t process_rate = 0;   // stacks a second and process; likewise
   uint64_t process_bytes = 0;  // stack bytes a second and process; 0 default
@@ -65,7 +41,8 @@ class ShimChannel {
   // tried first; then descriptors linked to memfd:gpu-profiled; then mappings of it, for an
   // application that closed the descriptor.
   // Errors: kNotFound (no such process), kNoTarget (no memfd), kPermission, kCorrupt (a memfd that
-  // breaks the rules), kUnsupported (another ABI version).
+  // breaks the rules), kUnsupported (another ABI version). Takes 50 ms at most, however many memfds
+  // the target keeps half-written.
   static Result<ShimChannel> open(ProcessId process, std::optional<int> fd_hint = {});
 
   // Verifies one candidate by path (a link of /proc/PID/fd or map_files). Public for the tests.
@@ -92,6 +69,8 @@ class ShimChannel {
 
  private:
   ShimChannel() = default;
+  static Result<ShimChannel> open_candidate(const std::string& path, ProcessId process,
+                                            int& pauses);
   Status write_control();
 
   ProcessId process_;

@@ -14,11 +14,10 @@ namespace {
 class CliErrors : public CliTest {};
 
 TEST_F(CliErrors, Usage) {
-  for (const std::vector<std::string>& args :
-       {std::vector<std::string>{"--bogus"},
-        {"--all"},
-        {"run"},
-        {"run", "--pc-sampling", "continuous", "--", "true"}}) {
+  for (const std::vector<std::string>& args : {std::vector<std::string>{"--bogus"},
+                                               {"--all"},
+                                               {"run"},
+                                               {"run", "--pc-sampling", "always", "--", "true"}}) {
     const Outcome outcome = gpu_profiled(args);
     EXPECT_EQ(outcome.status, 2) << args[0];
     expect_one_line(outcome, "--help");

@@ -55,6 +55,25 @@ TEST(ExplainState, OnlyWhatCannotTrace) {
   }
 }
 
+TEST(ExplainPcSampling, OnlyARefusalAndWhatToChange) {
+  target::PcStatus pc;
+  for (const auto state : {GPUPROF_PC_OFF, GPUPROF_PC_WAITING, GPUPROF_PC_ON}) {
+    pc.state = state;
+    EXPECT_FALSE(explain_pc_sampling(42, pc).has_value()) << target::pc_state_name(state);
+  }
+  pc.state = GPUPROF_PC_REFUSED;
+  pc.reason = GPUPROF_PC_REASON_PRIVILEGE;
+  pc.reason_text = "Enable answered 35: load the module with X";
+  const auto told = explain_pc_sampling(42, pc);
+  ASSERT_TRUE(told.has_value());
+  EXPECT_NE(told->find("process 42: no PC sampling (privilege): Enable answered 35: load the "
+                       "module with X; tracing goes on"),
+            std::string::npos)
+      << *told;
+  pc.reason_text.clear();
+  EXPECT_NE(explain_pc_sampling(42, pc)->find("RmProfilingAdminOnly"), std::string::npos);
+}
+
 TEST(ProgressText, RatesOverTheInterval) {
   Recorder::Totals before, now;
   before.executions = 1000;

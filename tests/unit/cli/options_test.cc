@@ -44,6 +44,19 @@ TEST(Options, Defaults) {
   EXPECT_FALSE(options->duration.has_value());
 }
 
+TEST(Options, PcSampling) {
+  EXPECT_EQ(parse({"--pid", "1"})->tier, GPUPROF_TIER_TRACE);
+  EXPECT_EQ(parse({"--pid", "1", "--pc-sampling", "off"})->tier, GPUPROF_TIER_TRACE);
+  auto attach = parse({"--pid", "1", "--pc-sampling", "continuous"});
+  ASSERT_TRUE(attach.has_value()) << attach.error().message;
+  EXPECT_EQ(attach->tier, GPUPROF_TIER_CONTINUOUS);
+  EXPECT_EQ(attach->pc_period, 0u) << "the shim's default";
+  auto run = parse({"run", "--pc-sampling", "serialized", "--pc-period", "12", "--", "prog"});
+  ASSERT_TRUE(run.has_value()) << run.error().message;
+  EXPECT_EQ(run->tier, GPUPROF_TIER_SERIALIZED);
+  EXPECT_EQ(run->pc_period, 12u);
+}
+
 TEST(Options, HiddenFallbacks) {
   auto options =
       parse({"--pid", "1", "--debug-no-uprobe-multi", "--debug-no-find-vma", "--debug-seed", "5"});
@@ -56,10 +69,10 @@ TEST(Options, HelpAndVersion) {
   auto help = parse({"--help"});
   ASSERT_TRUE(help.has_value());
   EXPECT_EQ(help->action, Options::Action::kPrint);
-  for (const char* name :
-       {"--pid", "--duration", "--output", "--stack-rate", "--summary-json", "run"})
+  for (const char* name : {"--pid", "--duration", "--output", "--stack-rate", "--summary-json",
+                           "--pc-sampling", "--pc-period", "run"})
     EXPECT_NE(help->text.find(name), std::string::npos) << name;
-  for (const char* name : {"--debug", "--all", "--pc-sampling", "--window", "doctor", "cubin"})
+  for (const char* name : {"--debug", "--all", "--window", "doctor", "cubin"})
     EXPECT_EQ(help->text.find(name), std::string::npos)
         << name << " is not built, so it is not shown";
   auto run_help = parse({"run", "--help"});
@@ -80,24 +93,28 @@ TEST_P(UsageError, IsOneLine) {
 
 INSTANTIATE_TEST_SUITE_P(
     Each, UsageError,
-    testing::Values(std::vector<const char*>{}, std::vector<const char*>{"--bogus"},
-                    std::vector<const char*>{"--all"},
-                    std::vector<const char*>{"--pid", "1", "--pc-sampling", "continuous"},
-                    std::vector<const char*>{"doctor"}, std::vector<const char*>{"--pid"},
-                    std::vector<const char*>{"--pid", "x"}, std::vector<const char*>{"--pid", "0"},
-                    std::vector<const char*>{"--pid", "-3"},
-                    std::vector<const char*>{"--pid", "99999999999"},
-                    std::vector<const char*>{"--pid", "1", "--duration", "soon"},
-                    std::vector<const char*>{"--pid", "1", "--stack-rate", "0"},
-                    std::vector<const char*>{"--pid", "1", "--stack-rate", "some"},
-                    std::vector<const char*>{"--pid", "1", "--user", "bob"},
-                    std::vector<const char*>{"--pid", "1", "extra"},
-                    std::vector<const char*>{"--pid", "1", "--", "prog"},
-                    std::vector<const char*>{"run"}, std::vector<const char*>{"run", "prog"},
-                    std::vector<const char*>{"run", "--"},
-                    std::vector<const char*>{"run", "--bogus", "--", "prog"},
-                    std::vector<const char*>{"run", "--python", "maybe", "--", "prog"},
-                    std::vector<const char*>{"--pid", "1", "run", "--", "prog"}));
+    testing::Values(
+        std::vector<const char*>{}, std::vector<const char*>{"--bogus"},
+        std::vector<const char*>{"--all"},
+        std::vector<const char*>{"--pid", "1", "--pc-sampling", "always"},
+        std::vector<const char*>{"--pid", "1", "--pc-period", "10"},
+        std::vector<const char*>{"--pid", "1", "--pc-sampling", "continuous", "--pc-period", "4"},
+        std::vector<const char*>{"--pid", "1", "--pc-sampling", "continuous", "--pc-period", "32"},
+        std::vector<const char*>{"--pid", "1", "--pc-sampling", "continuous", "--pc-period",
+                                 "2^10"},
+        std::vector<const char*>{"doctor"}, std::vector<const char*>{"--pid"},
+        std::vector<const char*>{"--pid", "x"}, std::vector<const char*>{"--pid", "0"},
+        std::vector<const char*>{"--pid", "-3"}, std::vector<const char*>{"--pid", "99999999999"},
+        std::vector<const char*>{"--pid", "1", "--duration", "soon"},
+        std::vector<const char*>{"--pid", "1", "--stack-rate", "0"},
+        std::vector<const char*>{"--pid", "1", "--stack-rate", "some"},
+        std::vector<const char*>{"--pid", "1", "--user", "bob"},
+        std::vector<const char*>{"--pid", "1", "extra"},
+        std::vector<const char*>{"--pid", "1", "--", "prog"}, std::vector<const char*>{"run"},
+        std::vector<const char*>{"run", "prog"}, std::vector<const char*>{"run", "--"},
+        std::vector<const char*>{"run", "--bogus", "--", "prog"},
+        std::vector<const char*>{"run", "--python", "maybe", "--", "prog"},
+        std::vector<const char*>{"--pid", "1", "run", "--", "prog"}));
 
 }  // namespace
 }  // namespace gpuprof::cli

@@ -236,6 +236,50 @@ TEST(ShimChannel, ReadsAndSanitisesTheStatus) {
   EXPECT_EQ(channel->read_status()->state, GPUPROF_STATE_INVALID);
 }
 
+TEST(ShimChannel, ReadsAndValidatesPcSampling) {
+  gpuprof_status_page page = good_page();
+  page.pc_state = GPUPROF_PC_REFUSED;
+  page.pc_reason = GPUPROF_PC_REASON_PRIVILEGE;
+  page.pc_period = 14;
+  page.pc_contexts = 2;
+  page.pc_counters[GPUPROF_PC_COUNT_SAMPLES] = 41;
+  page.pc_counters[GPUPROF_PC_COUNT_SKIPPED_GUARD] = 7;
+  std::strcpy(page.pc_reason_text, "Enable answered 35\nload the module with X");
+  const UniqueFd fd = make_memfd(page);
+  auto channel = ShimChannel::open_path(path_of(fd), self());
+  ASSERT_TRUE(channel.has_value()) << channel.error().message;
+  const PcStatus pc = channel->read_status()->pc;
+  EXPECT_EQ(pc.state, GPUPROF_PC_REFUSED);
+  EXPECT_EQ(pc.reason, GPUPROF_PC_REASON_PRIVILEGE);
+  EXPECT_EQ(pc.period, 14u);
+  EXPECT_EQ(pc.contexts, 2u);
+  EXPECT_EQ(pc.counters[GPUPROF_PC_COUNT_SAMPLES], 41u);
+  EXPECT_EQ(pc.counters[GPUPROF_PC_COUNT_SKIPPED_GUARD], 7u);
+  EXPECT_EQ(pc.reason_text, "Enable answered 35?load the module with X");
+
+  page.pc_state = GPUPROF_PC_STATE_COUNT;
+  page.pc_reason = UINT32_MAX;
+  page.pc_period = 32;
+  std::memset(page.pc_reason_text, '\xff', sizeof page.pc_reason_text);
+  fill(fd.get(), page);
+  const PcStatus bad = channel->read_status()->pc;
+  EXPECT_EQ(bad.state, GPUPROF_PC_OFF);
+  EXPECT_EQ(bad.reason, GPUPROF_PC_REASON_NONE);
+  EXPECT_EQ(bad.period, 0u);
+  EXPECT_EQ(bad.reason_text, std::string(512, '?'));
+}
+
+TEST(ShimChannel, PatienceIsForTheProcessNotForEachMemfd) {
+  gpuprof_status_page page = good_page();
+  page.seq = 1;
+  std::vector<UniqueFd> half_written;
+  for (int i = 0; i < 16; ++i) half_written.push_back(make_memfd(page));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(ShimChannel::open(self()).error().code, Code::kUnavailable);
+  // One patience is 50 pauses of a millisecond, 16 of them were 800.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(600));
+}
+
 TEST(ShimChannel, TornStatusIsNotRead) {
   const UniqueFd fd = make_memfd(good_page());
   auto channel = ShimChannel::open_path(path_of(fd), self());
@@ -260,6 +304,8 @@ TEST(ShimChannel, WritesTheControlPageAsASeqlock) {
   EXPECT_EQ(control_of(fd).magic, 0u) << "taking the lock arms nothing";
 
   ControlRequest request;
+  request.tier = GPUPROF_TIER_CONTINUOUS;
+  request.pc_period = 12;
   request.stack_rate = 17;
   request.lease_ms = 1234;
   request.sampler_seed = 99;
@@ -267,7 +313,8 @@ TEST(ShimChannel, WritesTheControlPageAsASeqlock) {
   const gpuprof_control_page first = control_of(fd);
   EXPECT_EQ(first.magic, GPUPROF_CONTROL_MAGIC);
   EXPECT_EQ(first.seq % 2, 0u);
-  EXPECT_EQ(first.tier, uint32_t{GPUPROF_TIER_TRACE});
+  EXPECT_EQ(first.tier, uint32_t{GPUPROF_TIER_CONTINUOUS});
+  EXPECT_EQ(first.pc_period, 12u);
   EXPECT_EQ(first.stack_rate, 17u);
   EXPECT_EQ(first.lease_ms, 1234u);
   EXPECT_EQ(first.sampler_seed, 99u);
@@ -279,6 +326,7 @@ TEST(ShimChannel, WritesTheControlPageAsASeqlock) {
   EXPECT_EQ(second.seq, first.seq + 2);
   EXPECT_NE(second.lease_serial, first.lease_serial);
   EXPECT_EQ(second.tier, first.tier);
+  EXPECT_EQ(second.pc_period, first.pc_period);
   ASSERT_TRUE(channel->release().has_value());
   EXPECT_EQ(control_of(fd).tier, uint32_t{GPUPROF_TIER_OFF});
 }

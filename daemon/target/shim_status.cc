@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/target/shim_status.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "daemon/target/text.h"
+
+namespace gpuprof::target {
+namespace {
+
+// CUPTI's limits (CUpti_PCSamplingConfigurationInfo, samplingPeriodData).
+constexpr uint32_t kMinPeriod = 5, kMaxPeriod = 31;
+
+template <size_t N>
+std::string text_of(const char (&field)[N]) {
+  return printable(std::string_view(field, N));
+}
+
+PcStatus decode_pc(const gpuprof_status_page& page) {
+  PcStatus out;
+  if (page.pc_state < GPUPROF_PC_STATE_COUNT)
+    out.state = static_cast<gpuprof_pc_state>(page.pc_state);
+  if (page.pc_reason < GPUPROF_PC_REASON_COUNT)
+    out.reason = static_cast<gpuprof_pc_reason>(page.pc_reason);
+  if (page.pc_period >= kMinPeriod && page.pc_period <= kMaxPeriod) out.period = page.pc_period;
+  out.contexts = page.pc_contexts;
+  std::copy_n(page.pc_counters, out.counters.size(), out.counters.begin());
+  out.reason_text = text_of(page.pc_reason_text);
+  return out;
+}
+
+}  // namespace
+
+const char* state_name(gpuprof_state state) {
+  switch (state) {
+    case GPUPROF_STATE_DECLINED:
+      return "declined";
+    case GPUPROF_STATE_IDLE:
+      return "idle";
+    case GPUPROF_STATE_ARMING:
+      return "arming";
+    case GPUPROF_STATE_TRACING:
+      return "tracing";
+    case GPUPROF_STATE_TRACING_PC:
+      return "tracing+pc";
+    case GPUPROF_STATE_DISARMING:
+      return "disarming";
+    case GPUPROF_STATE_BUSY:
+      return "busy";
+    case GPUPROF_STATE_INERT:
+      return "inert";
+    case GPUPROF_STATE_INVALID:
+    case GPUPROF_STATE_COUNT:
+      break;
+  }
+  return "unknown";
+}
+
+const char* pc_state_name(gpuprof_pc_state state) {
+  constexpr const char* kNames[] = {"off", "waiting", "on", "refused"};
+  static_assert(std::size(kNames) == GPUPROF_PC_STATE_COUNT);
+  return state < GPUPROF_PC_STATE_COUNT ? kNames[state] : "off";
+}
+
+const char* pc_reason_name(gpuprof_pc_reason reason) {
+  constexpr const char* kNames[] = {
+      "none",  "cupti-too-old", "missing-symbol", "gpu-too-old", "privilege",     "mps",
+      "mig",   "vgpu",          "confidential",   "wsl",         "counters-busy", "out-of-memory",
+      "graph", "cooperative",   "collective",     "failed"};
+  static_assert(std::size(kNames) == GPUPROF_PC_REASON_COUNT);
+  return reason < GPUPROF_PC_REASON_COUNT ? kNames[reason] : "unknown";
+}
+
+ShimStatus decode_status(const gpuprof_status_page& page) {
+  ShimStatus out;
+  if (page.state < GPUPROF_STATE_COUNT) out.state = static_cast<gpuprof_state>(page.state);
+  if (page.reason < GPUPROF_REASON_COUNT) out.reason = static_cast<gpuprof_reason>(page.reason);
+  if (page.tier <= GPUPROF_TIER_SERIALIZED) out.tier = static_cast<gpuprof_tier>(page.tier);
+  out.epoch = page.epoch;
+  out.heartbeat_ns = page.heartbeat_ns;
+  out.cupti_version = page.cupti_version;
+  out.driver_version = page.driver_version;
+  out.arms = page.arms;
+  out.disarms = page.disarms;
+  out.module_count = page.module_count;
+  out.buffers_outstanding = page.buffers_outstanding;
+  std::copy_n(page.probe_totals, out.probe_totals.size(), out.probe_totals.begin());
+  std::copy_n(page.drop_totals, out.drop_totals.size(), out.drop_totals.begin());
+  out.reason_text = text_of(page.reason_text);
+  out.cupti_path = text_of(page.cupti_path);
+  out.libcuda_path = text_of(page.libcuda_path);
+  out.kernel_driver_version = text_of(page.kernel_driver_version);
+  out.unknown_knobs = text_of(page.unknown_knobs);
+  out.pc = decode_pc(page);
+  return out;
+}
+
+}  // namespace gpuprof::target
