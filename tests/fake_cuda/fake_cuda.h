@@ -27,6 +27,13 @@ int fake_cuda_write_truth(const char* path);
 /* Blocks until every execution issued so far is over on the fake GPU. */
 void fake_cuda_drain(void);
 
+/*
+ * Where the samples of a CUfunction fall: "OFFSET:STALL[*WEIGHT[/NOT_ISSUED]]" separated by spaces
+ * (README.md, `pcs`). To be called before the function is launched. 0, or -1: a mistake, which one
+ * is on stderr.
+ */
+int fake_cuda_pcs(void* function, const char* pcs);
+
 /* Rules broken so far in this process. */
 uint64_t fake_cuda_violations(void);
 

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 
 namespace fakecuda {
 
@@ -46,6 +47,16 @@ enum class Key : uint32_t {
   kNoDriverLaunch,
   kWorkerMs,
   kFatalError,
+  kSms,
+  kClockKhz,
+  kComputeCapability,
+  kPcFail,
+  kPcAttributeFail,
+  kPcDefaultPeriod,
+  kPcEnableMs,
+  kPcDropEvery,
+  kPcOomAt,
+  kPcOom,
   kCount,
 };
 
@@ -95,6 +106,26 @@ struct ApiCall {
   uint64_t data;  // *correlationData
 };
 
+/// Part of a kernel's samples: `weight` of the kernel's total fall on this instruction with this
+/// stall (kStalls), `not_issued` of them in cycles in which nothing was issued.
+struct SampledPc {
+  uint32_t offset;
+  uint32_t stall;
+  uint32_t weight;
+  uint32_t not_issued;
+};
+
+/// What PC sampling sees of a function of a module. Lives for ever.
+struct KernelCode {
+  const char* name;
+  uint32_t module_id;
+  uint32_t function_index;  // section index of its .text in a real cubin
+  uint64_t cubin_crc;
+  const SampledPc* pcs;
+  uint32_t pc_count;
+  uint32_t total_weight;
+};
+
 /// One piece of work on the fake GPU; times are the CUPTI clock's.
 struct Execution {
   uint32_t kind;  // CUpti_ActivityKind that its record has
@@ -115,6 +146,7 @@ struct Execution {
   uint32_t dynamic_shared;
   uint32_t static_shared;
   uint32_t registers;
+  const KernelCode* code;  // kernels only
 };
 
 /// Filled by libcupti. Called on the application's thread, with no lock of libcuda held.
@@ -123,10 +155,14 @@ struct CuptiHooks {
   /// True if a record was queued, i.e. the kind is enabled.
   bool (*execution)(const Execution& execution);
   void (*resource)(uint32_t cbid, CUcontext context, void* descriptor);
-  /// Asks the hash callback and then MODULE_LOADED.
-  void (*module_loaded)(CUcontext context, uint32_t module_id, const char* image, size_t size,
-                        bool temporary);
+  /// Asks the hash callback and then makes MODULE_LOADED. The key of the module's PC records.
+  uint64_t (*module_loaded)(CUcontext context, uint32_t module_id, const char* image, size_t size,
+                            bool temporary);
   void (*module_unloading)(CUcontext context, uint32_t module_id, const char* image, size_t size);
+  /// The context is gone, its CONTEXT_DESTROY_STARTING has been made.
+  void (*context_destroyed)(CUcontext context);
+  /// Writes the ground truth of PC sampling, a JSON member with a comma behind it.
+  void (*write_truth)(FILE* out);
 };
 
 /// Counters that libcupti adds to the truth.
@@ -140,6 +176,8 @@ struct CuptiTotals {
 struct Interface {
   std::atomic<const CuptiHooks*> hooks{nullptr};
   CuptiTotals totals;
+  /// Bit context id % 64: kernels of that context run one at a time (serialized PC sampling).
+  std::atomic<uint64_t> serialized{0};
   ThreadState& (*thread)();
   uint64_t (*setting)(Key key);
   /// Takes one from a counting fault (n tries); false once it is used up.

@@ -13,6 +13,7 @@ namespace fakecuda {
 namespace {
 
 constexpr uint32_t kNullBufferIsSafe = 27;  // CUDA 12.9
+constexpr uint32_t kBesidePcSampling = 27;
 constexpr uint64_t kForbidden =
     uint64_t{1} << CUPTI_ACTIVITY_KIND_KERNEL | uint64_t{1} << CUPTI_ACTIVITY_KIND_RUNTIME |
     uint64_t{1} << CUPTI_ACTIVITY_KIND_DRIVER | uint64_t{1} << CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
@@ -281,7 +282,8 @@ CUptiResult toggle(const char* name, CUpti_ActivityKind kind, bool enable) {
           enable ? driver->failure(Key::kEnableFail, 0, static_cast<uint32_t>(kind)) : 0) {
     return fail(static_cast<CUptiResult>(code));
   }
-  if (enable && cupti().pc_enabled.load() && driver->launching()) {
+  if (enable && kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL && cupti().pc_enabled.load() != 0 &&
+      (driver->launching() || api_version() < kBesidePcSampling)) {
     return fail(CUPTI_ERROR_NOT_COMPATIBLE);  // kernel activity must come first, mid-run
   }
   if (enable) {

@@ -57,9 +57,8 @@ struct Cupti {
   std::atomic<uint64_t> callbacks_started{0};
   std::atomic<uint64_t> callbacks_returned{0};
   std::atomic<uint64_t> flush_calls{0};
-  std::atomic<bool> pc_enabled{false};
-  std::atomic<bool> pc_started{false};
-  std::atomic<bool> dead{false};  // STATE/FATAL_ERROR was reported
+  std::atomic<uint32_t> pc_enabled{0};  // contexts
+  std::atomic<bool> dead{false};        // STATE/FATAL_ERROR was reported
   std::atomic<CUptiResult> last_error{CUPTI_SUCCESS};
 
   std::mutex producers_mutex;

@@ -5,6 +5,8 @@
 
 #include <ctime>
 
+#include "tests/fake_cuda/cupti/pc_hooks.h"
+#include "tests/fake_cuda/cupti/pc_truth.h"
 #include "tests/fake_cuda/cupti/state.h"
 
 #ifndef FAKE_CUPTI_API
@@ -105,9 +107,9 @@ void on_resource(uint32_t cbid, CUcontext context, void* descriptor) {
   invoke(CUPTI_CB_DOMAIN_RESOURCE, cbid, &data);
 }
 
-void run_hash(const char* image, size_t size, bool temporary) {
+uint64_t run_hash(const char* image, size_t size, bool temporary) {
   auto* hash = cupti().hash.load();
-  if (hash == nullptr) return;
+  if (hash == nullptr) return own_crc(image, size);
   ThreadState& thread = driver_interface()->thread();
   const Inside before = thread.inside;
   thread.inside = Inside::kHash;
@@ -120,6 +122,7 @@ void run_hash(const char* image, size_t size, bool temporary) {
     hash(image, size, &key);
   }
   thread.inside = before;
+  return key;
 }
 
 void module_resource(uint32_t cbid, CUcontext context, uint32_t id, const char* image,
@@ -135,18 +138,27 @@ void module_resource(uint32_t cbid, CUcontext context, uint32_t id, const char* 
   thread.inside = before;
 }
 
-void on_module_loaded(CUcontext context, uint32_t id, const char* image, size_t size,
-                      bool temporary) {
-  run_hash(image, size, temporary);
+uint64_t on_module_loaded(CUcontext context, uint32_t id, const char* image, size_t size,
+                          bool temporary) {
+  const uint64_t crc = run_hash(image, size, temporary);
   module_resource(CUPTI_CBID_RESOURCE_MODULE_LOADED, context, id, image, size);
+  pc_module_loaded(id, crc);
+  return crc;
 }
 
 void on_module_unloading(CUcontext context, uint32_t id, const char* image, size_t size) {
   module_resource(CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING, context, id, image, size);
+  pc_module_unloading(id);
 }
 
-const CuptiHooks kHooks = {on_api, queue_record, on_resource, on_module_loaded,
-                           on_module_unloading};
+bool on_execution(const Execution& work) {
+  pc_execution(work);
+  return queue_record(work);
+}
+
+const CuptiHooks kHooks = {on_api,           on_execution,        on_resource,
+                           on_module_loaded, on_module_unloading, pc_context_destroyed,
+                           write_pc_truth};
 
 int thread_id(ThreadState& thread) {
   if (thread.tid == 0) thread.tid = gettid();

@@ -19,6 +19,28 @@ void raise_to(std::atomic<uint64_t>& mark, uint64_t value) {
   }
 }
 
+bool serialized(const Context* context) {
+  return (interface().serialized.load(std::memory_order_relaxed) >> (context->id % 64) & 1) != 0;
+}
+
+/// Serialized PC sampling: a kernel starts when the one before has ended, whatever its stream, and
+/// its launch returns when it has ended.
+void run_alone(Context* context, Stream* stream, Execution& work, uint64_t duration_ns) {
+  std::lock_guard lock(context->serial_mutex);
+  const uint64_t now = fake_now();
+  uint64_t start = now + kLaunchLatencyNs;
+  if (context->serial_end_ns + kGapNs > start) start = context->serial_end_ns + kGapNs;
+  {
+    std::lock_guard in_order(stream->mutex);
+    if (stream->last_end_ns + kGapNs > start) start = stream->last_end_ns + kGapNs;
+    work.start_ns = start;
+    work.end_ns = start + duration_ns;
+    stream->last_end_ns = work.end_ns;
+  }
+  context->serial_end_ns = work.end_ns;
+  raise_to(driver().last_gpu_end_ns, work.end_ns);
+}
+
 /// Assigns times. In instant mode work overlaps and never waits: the launch rate is the only limit.
 uint64_t schedule(Stream* stream, Execution& work, uint64_t duration_ns) {
   const uint64_t now = fake_now();
@@ -49,10 +71,13 @@ void execute(Context* context, Stream* stream, Execution work, const Function* f
     work.graph_id = 0;
     work.graph_node = 0;
   }
-  const uint64_t wait_ns = schedule(stream, work, duration_ns);
+  const bool alone = work.code != nullptr && serialized(context);
+  if (alone) run_alone(context, stream, work, duration_ns);
+  const uint64_t wait_ns = alone ? 0 : schedule(stream, work, duration_ns);
   const CuptiHooks* hooks = interface().hooks.load(std::memory_order_acquire);
   const bool recorded = hooks != nullptr && hooks->execution(work);
   count_truth(work, function, recorded);
+  if (alone) wait_gpu(work.end_ns);
   if (wait_ns != 0) {
     timespec pause{static_cast<time_t>(wait_ns / 1'000'000'000u),
                    static_cast<long>(wait_ns % 1'000'000'000u)};

@@ -169,16 +169,16 @@ FAKE_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribu
   if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
   switch (attribute) {  // an H200's
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-      *value = 9;
+      *value = static_cast<int>(setting(Key::kComputeCapability) / 10);
       break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-      *value = 0;
+      *value = static_cast<int>(setting(Key::kComputeCapability) % 10);
       break;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-      *value = 132;
+      *value = static_cast<int>(setting(Key::kSms));
       break;
     case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
-      *value = 1'980'000;
+      *value = static_cast<int>(setting(Key::kClockKhz));
       break;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
       *value = 32;
@@ -245,6 +245,7 @@ FAKE_EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
     thread_state().inside = Inside::kResource;
     hooks->resource(CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, context, nullptr);
     thread_state().inside = Inside::kNothing;
+    hooks->context_destroyed(context);
   }
   if (thread_state().context == context) thread_state().context = nullptr;
   return CUDA_SUCCESS;  // kept for ever: late records may name it

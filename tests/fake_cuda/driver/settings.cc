@@ -49,10 +49,25 @@ constexpr Entry kEntries[] = {
     {Key::kNoDriverLaunch, "no_driver_launch", 0},
     {Key::kWorkerMs, "worker_ms", 5},
     {Key::kFatalError, "fatal_error", 0},
+    {Key::kSms, "sms", 132},
+    {Key::kClockKhz, "clock_khz", 1'980'000},
+    {Key::kComputeCapability, "cc", 90},
+    {Key::kPcFail, "pc_fail", 0},
+    {Key::kPcAttributeFail, "pc_attribute_fail", 0},
+    {Key::kPcDefaultPeriod, "pc_default_period", 17},
+    {Key::kPcEnableMs, "pc_enable_ms", 0},
+    {Key::kPcDropEvery, "pc_drop_every", 0},
+    {Key::kPcOomAt, "pc_oom_at", 0},
+    {Key::kPcOom, "pc_oom", 0},
 };
 static_assert(sizeof(kEntries) / sizeof(kEntries[0]) == static_cast<size_t>(Key::kCount));
 
 /// `enable_fail=KIND:CODE`, `callback_fail=DOMAIN:CBID:CODE`, several with commas.
+constexpr bool is_list(Key key) {
+  return key == Key::kEnableFail || key == Key::kCallbackFail || key == Key::kPcFail ||
+         key == Key::kPcAttributeFail;
+}
+
 struct Failures {
   static constexpr size_t kSlots = 32;
   std::atomic<uint64_t> slot[kSlots];  // key << 56 | domain << 48 | id << 16 | code
@@ -90,7 +105,7 @@ void set_failures(Store& store, Key key, const char* text) {
 bool assign(Store& store, const char* name, const char* text) {
   for (const Entry& entry : kEntries) {
     if (strcmp(entry.name, name) != 0) continue;
-    if (entry.key == Key::kEnableFail || entry.key == Key::kCallbackFail) {
+    if (is_list(entry.key)) {
       set_failures(store, entry.key, text);
     } else {
       store.value[static_cast<size_t>(entry.key)].store(strtoull(text, nullptr, 0));

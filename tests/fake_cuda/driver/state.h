@@ -23,11 +23,14 @@ struct Function {
   uint32_t module_id = 0;
   uint32_t registers = 32;
   uint32_t static_shared = 0;
+  uint32_t text_bytes = 0;  // of its code in a real cubin, else 0
+  std::atomic<const KernelCode*> code{nullptr};
 };
 
 /// A CUmodule.
 struct Module {
   uint32_t id = 0;
+  uint64_t crc = 0;  // of its PC records: the hash callback's, or CUPTI's own
   std::vector<char> image;
   std::mutex mutex;
   std::vector<Function*> functions;
@@ -60,6 +63,8 @@ struct Context {
   uint32_t device = 0;
   Stream default_stream;
   Stream per_thread_stream;  // one for all threads is enough for a model
+  std::mutex serial_mutex;
+  uint64_t serial_end_ns = 0;  // while kernels run one at a time
 };
 
 /// What the driver knows. `mutex` guards the lists only.
@@ -102,6 +107,10 @@ uint64_t violations();
 // truth.cc
 void count_truth(const Execution& execution, const Function* function, bool recorded);
 bool write_truth(const char* path);
+
+// code.cc
+/// The samples that kernels of `function` yield, until fake_cuda_pcs says otherwise.
+void give_code(Function& function, const Module& module);
 
 // gpu.cc
 Context* current_context();

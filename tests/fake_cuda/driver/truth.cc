@@ -174,6 +174,7 @@ bool write_truth(const char* path) {
   print_sums(out, total);
   fputs(",\n", out);
   print_cupti(out);
+  if (const CuptiHooks* hooks = interface().hooks.load()) hooks->write_truth(out);
   fputs("\"rows\":[\n", out);
   bool first = true;
   for (const auto& [key, sums] : rows) {

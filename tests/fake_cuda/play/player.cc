@@ -149,6 +149,7 @@ Stage* set_stage(const char* path) {
     kernel.duration = spec.duration;
     require(cuModuleGetFunction(&kernel.function, modules[spec.module], spec.function.c_str()),
             "cuModuleGetFunction");
+    if (!spec.pcs.empty() && fake_cuda_pcs(kernel.function, spec.pcs.c_str()) != 0) exit(2);
   }
   for (const auto& [name, spec] : stage->session.graphs)
     stage->graphs[name] = make_graph(*stage, spec);

@@ -36,7 +36,7 @@ class Reader {
 
   static bool is_top(const std::string& word) {
     return word == "thread" || word == "kernel" || word == "module" || word == "graph" ||
-           word == "seed";
+           word == "seed" || word == "pcs";
   }
 
   bool next_line() {
@@ -88,6 +88,9 @@ class Reader {
       session_.module_bytes[word(1)] = number(option("size", "4096"));
     } else if (verb == "kernel") {
       kernel();
+    } else if (verb == "pcs") {
+      need_kernel(word(1));
+      for (size_t i = 2; i < words_.size(); ++i) session_.kernels[word(1)].pcs += words_[i] + " ";
     } else if (verb == "graph") {
       graph();
     } else if (verb == "thread") {

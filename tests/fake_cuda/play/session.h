@@ -55,6 +55,7 @@ struct KernelSpec {
   std::string function;  // what cuModuleGetFunction is asked for
   std::string module = "default";
   Duration duration;
+  std::string pcs;  // for fake_cuda_pcs; empty: its default
 };
 
 struct GraphSpec {

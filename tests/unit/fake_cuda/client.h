@@ -48,6 +48,7 @@ struct Client {
   std::vector<Record> records;
   std::function<void(CUpti_CallbackDomain, CUpti_CallbackId, const CUpti_CallbackData&)>
       on_callback;
+  std::function<void(CUpti_CallbackId)> on_resource;
   bool give_null = false;
   std::vector<int> completed_order;
 };
@@ -60,8 +61,11 @@ inline Client& client() {
 inline void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId cbid,
                         const void* data) {
   if (domain != CUPTI_CB_DOMAIN_DRIVER_API && domain != CUPTI_CB_DOMAIN_RUNTIME_API) {
-    std::lock_guard lock(client().mutex);
-    client().callbacks.push_back({domain, cbid, 0, CUPTI_API_ENTER, ""});
+    {
+      std::lock_guard lock(client().mutex);
+      client().callbacks.push_back({domain, cbid, 0, CUPTI_API_ENTER, ""});
+    }
+    if (client().on_resource && domain == CUPTI_CB_DOMAIN_RESOURCE) client().on_resource(cbid);
     return;
   }
   const auto& call = *static_cast<const CUpti_CallbackData*>(data);

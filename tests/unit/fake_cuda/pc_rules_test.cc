@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of PC sampling, each broken on purpose.
+#include <thread>
+
+#include "tests/unit/fake_cuda/pc_client.h"
+
+namespace fakecuda {
+namespace {
+
+using testing::ExitedWithCode;
+
+class PcRules : public testing::Test {
+ protected:
+  void SetUp() override { testing::FLAGS_gtest_death_test_style = "threadsafe"; }
+};
+
+#define EXPECT_VIOLATION(rule, ...) expect_exit(99, "violation " rule, [] { __VA_ARGS__ })
+
+/// Enabled, configured, and started where `control`.
+void sampling(CUfunction f, PcClient& pc, uint32_t mode = 1, bool control = true) {
+  in_launch_exit(f, [&] {
+    REQUIRE(pc.enable() == CUPTI_SUCCESS && pc.configure(12, mode, control) == CUPTI_SUCCESS);
+    REQUIRE(!control || pc.begin() == CUPTI_SUCCESS);
+  });
+}
+
+TEST_F(PcRules, StopAndDisableBesideALaunchingApp) {
+  EXPECT_VIOLATION("pc-thread: cuptiPCSamplingStop", start(); PcClient pc;
+                   sampling(function("k"), pc); std::thread([&] { pc.stop(); }).join(););
+  EXPECT_VIOLATION("pc-thread: cuptiPCSamplingDisable", start(); PcClient pc;
+                   sampling(function("k"), pc); std::thread([&] { pc.disable(); }).join(););
+  EXPECT_VIOLATION("pc-thread: cuptiPCSamplingStart", start(); PcClient pc;
+                   CUfunction f = function("k"); sampling(f, pc);
+                   in_launch_exit(f, [&] { REQUIRE(pc.stop() == CUPTI_SUCCESS); });
+                   std::thread([&] { pc.begin(); }).join(););
+}
+
+TEST_F(PcRules, GetDataIsAllowedAnywhere) {
+  EXPECT_EXIT(
+      {
+        start();
+        PcClient pc;
+        sampling(function("k"), pc);
+        std::thread([&] { REQUIRE(pc.drain() == CUPTI_SUCCESS); }).join();
+        finish();
+      },
+      ExitedWithCode(0), "");
+}
+
+TEST_F(PcRules, InALaunchThatIsCaptured) {
+  EXPECT_VIOLATION("captured", start(); CUfunction f = function("k"); CUstream stream = nullptr;
+                   cuStreamCreate(&stream, 0);
+                   cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL); PcClient pc;
+                   in_launch_exit(
+                       f, [&] { pc.enable(); }, stream););
+}
+
+TEST_F(PcRules, KernelsThatWaitForEachOtherInASerializedWindow) {
+  EXPECT_VIOLATION("serialized-deadlock", start(); PcClient pc; sampling(function("k"), pc, 2);
+                   launch(function("_Z29ncclDevKernel_AllReduce_Sum_f32")););
+  EXPECT_VIOLATION("serialized-deadlock", start(); PcClient pc; CUfunction f = function("k");
+                   sampling(f, pc, 2);
+                   cuLaunchCooperativeKernel(f, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr););
+  EXPECT_EXIT(
+      {
+        start();
+        PcClient pc;
+        CUfunction f = function("k");
+        sampling(f, pc, 2);
+        in_launch_exit(f, [&] { REQUIRE(pc.stop() == CUPTI_SUCCESS); });
+        launch(function("ncclDevKernel_AllReduce"));
+        finish();
+      },
+      ExitedWithCode(0), "");
+}
+
+void reload(bool drain) {
+  setenv("FAKE_CUDA_QUEUE_NS", "1000", 1);
+  start();
+  CUmodule module = nullptr;
+  CUfunction f = nullptr;
+  REQUIRE(cuModuleLoadData(&module, "ptx") == CUDA_SUCCESS);
+  REQUIRE(cuModuleGetFunction(&f, module, "k") == CUDA_SUCCESS);
+  cuptiEnableCallback(1, client().subscriber, CUPTI_CB_DOMAIN_RESOURCE,
+                      CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING);
+  static PcClient* pc = new PcClient;
+  sampling(f, *pc, 1, false);
+  launch(f, 1'000'000);
+  fake_cuda_drain();
+  if (drain) {
+    client().on_resource = [](CUpti_CallbackId id) {
+      if (id == CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING) REQUIRE(pc->drain() == CUPTI_SUCCESS);
+    };
+  }
+  cuModuleUnload(module);
+  function("another");
+  REQUIRE(!drain || pc->samples() > 1000);
+  finish();
+}
+
+TEST_F(PcRules, AModuleGoesUndrained) {
+  EXPECT_EXIT(reload(false), ExitedWithCode(99), "violation module-undrained");
+  EXPECT_EXIT(reload(true), ExitedWithCode(0), "");
+}
+
+TEST_F(PcRules, GetDataIntoTheBufferThatIsCuptis) {
+  EXPECT_VIOLATION(
+      "pc-buffer", start(); PcClient pc; sampling(function("k"), pc);
+      CUpti_PCSamplingConfigurationInfo info{};
+      info.attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_DATA_BUFFER;
+      info.attributeData.samplingDataBufferData.samplingDataBuffer = &pc.data; pc.configure({info});
+      pc.drain(););
+}
+
+void both_kinds(const char* api, const char* driver, bool pc_first) {
+  setenv("FAKE_CUDA_API", api, 1);
+  setenv("FAKE_CUDA_DRIVER", driver, 1);
+  start();
+  PcClient pc;
+  CUptiResult second = CUPTI_SUCCESS;
+  in_launch_exit(function("k"), [&] {
+    if (pc_first) REQUIRE(pc.enable() == CUPTI_SUCCESS);
+    second = cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+    if (!pc_first) second = pc.enable();
+  });
+  _exit(second == CUPTI_SUCCESS ? 0 : static_cast<int>(second));
+}
+
+TEST_F(PcRules, KernelActivityBesidePcSampling) {
+  EXPECT_EXIT(both_kinds("130001", "13000", false), ExitedWithCode(0), "");
+  EXPECT_EXIT(both_kinds("130001", "13000", true), ExitedWithCode(14), "");
+  EXPECT_EXIT(both_kinds("26", "12080", false), ExitedWithCode(14), "");
+  EXPECT_EXIT(both_kinds("27", "12090", false), ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace fakecuda
