@@ -68,14 +68,37 @@ void replay_drops() {
 
 bool publish_device(const gpuprof_device_v1& device) {
   if (device.device_id >= kMaxDevices || !owned()) return false;
+  gpuprof_device_v1 fresh = device;
   {
     SpinGuard guard(lock);
     gpuprof_device_v1& known = devices[device.device_id];
-    if (device_known[device.device_id] && memcmp(&known, &device, sizeof device) == 0) return true;
-    known = device;
+    fresh.sampling_period = known.sampling_period;
+    if (device_known[device.device_id] && memcmp(&known, &fresh, sizeof fresh) == 0) return true;
+    known = fresh;
     device_known[device.device_id] = true;
   }
+  emit(GPUPROF_PROBE_DEVICE, &fresh, 1);
+  return true;
+}
+
+void publish_sampling_period(uint32_t device_id, uint32_t period) {
+  if (device_id >= kMaxDevices || !owned()) return;
+  gpuprof_device_v1 device;
+  {
+    SpinGuard guard(lock);
+    gpuprof_device_v1& known = devices[device_id];
+    if (!device_known[device_id] || known.sampling_period == period) return;
+    known.sampling_period = period;
+    device = known;
+  }
   emit(GPUPROF_PROBE_DEVICE, &device, 1);
+}
+
+bool known_device(uint32_t device_id, gpuprof_device_v1* out) {
+  if (device_id >= kMaxDevices) return false;
+  SpinGuard guard(lock);
+  if (!device_known[device_id]) return false;
+  *out = devices[device_id];
   return true;
 }
 

@@ -30,6 +30,8 @@ constinit std::atomic<uint32_t> tier_now{0};
 constinit std::atomic<uint32_t> epoch_now{0};
 constinit std::atomic<uint32_t> arms_now{0};
 constinit std::atomic<uint32_t> disarms_now{0};
+constexpr uint32_t kPcCounters = sizeof(gpuprof_status_page::pc_counters) / sizeof(uint64_t);
+constinit std::atomic<uint64_t> pc_counters_now[kPcCounters]{};
 
 // Holders copy a KiB: only one that will never go on keeps it so long, bar a descheduled one.
 constexpr uint64_t kLockWaitNs = 20'000'000;
@@ -85,6 +87,9 @@ void take_words() {
   shadow.epoch = epoch_now.load(std::memory_order_relaxed);
   shadow.arms = arms_now.load(std::memory_order_relaxed);
   shadow.disarms = disarms_now.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < kPcCounters; ++i) {
+    shadow.pc_counters[i] = pc_counters_now[i].load(std::memory_order_relaxed);
+  }
 }
 
 // False if the lock's holder does not go on: the next heartbeat brings what lies in single words.
@@ -213,6 +218,26 @@ void set_driver(uint32_t driver_version, gpuprof_libcuda_kind kind, const char* 
     copy_text(page.libcuda_path, libcuda_path);
     copy_text(page.kernel_driver_version, kernel_driver_version);
   });
+}
+
+void set_pc_status(const PcStatus& status, const char* text) {
+  change([&](gpuprof_status_page& page) {
+    page.pc_state = status.state;
+    page.pc_reason = status.reason;
+    page.pc_period = status.period;
+    page.pc_contexts = status.contexts;
+    copy_text(page.pc_reason_text, text);
+  });
+}
+
+void count_pc(gpuprof_pc_counter counter, uint64_t count) {
+  if (static_cast<uint32_t>(counter) >= kPcCounters) return;
+  const uint64_t total =
+      pc_counters_now[counter].fetch_add(count, std::memory_order_relaxed) + count;
+  // A change() at the same moment may put an older number back; the next heartbeat corrects it.
+  if (gpuprof_status_page* page = channel().status_page()) {
+    std::atomic_ref<uint64_t>(page->pc_counters[counter]).store(total, std::memory_order_relaxed);
+  }
 }
 
 void publish_heartbeat(uint64_t now_ns) {

@@ -39,6 +39,18 @@ void set_cupti(uint32_t version, const char* path);
 void set_driver(uint32_t driver_version, gpuprof_libcuda_kind kind, const char* libcuda_path,
                 const char* kernel_driver_version);
 
+// --- PC sampling -------------------------------------------------------------------------------
+struct PcStatus {
+  gpuprof_pc_state state = GPUPROF_PC_OFF;
+  gpuprof_pc_reason reason = GPUPROF_PC_REASON_NONE;
+  uint32_t period = 0;    // log2 cycles as read back
+  uint32_t contexts = 0;  // sampled now
+};
+// What became of the PC sampling that was asked for. `text` may be null (cleared), is cut at 511.
+void set_pc_status(const PcStatus& status, const char* text);
+// Adds to a counter of the page; lock-free. Unknown counters are ignored.
+void count_pc(gpuprof_pc_counter counter, uint64_t count = 1);
+
 // Once a round of the service thread: heartbeat, launch counts, module count, totals.
 void publish_heartbeat(uint64_t now_ns);
 

@@ -5,37 +5,17 @@
 #include "shim/core/clock.h"
 #include "shim/core/correlation.h"
 #include "shim/core/exec_batch.h"
-#include "shim/core/name_table.h"
 #include "shim/core/owner.h"
 #include "shim/core/probes.h"
 #include "shim/core/status.h"
 #include "shim/cupti/arming.h"
 #include "shim/cupti/callback_scope.h"
 #include "shim/cupti/guard.h"
+#include "shim/cupti/name_cache.h"
 #include "shim/cupti/records.h"
 
 namespace gpuprof::cupti {
 namespace {
-
-/// Name ids of one buffer's kernels by the address of the name. Good for that buffer only: after a
-/// module is unloaded another name may lie at the same address.
-class NameCache {
- public:
-  uint64_t id_of(const char* name) noexcept {
-    const auto address = reinterpret_cast<uintptr_t>(name);
-    Entry& entry = entries_[(address >> 4 ^ address >> 12) % kEntries];
-    if (entry.name != name) entry = {name, shim::intern(name)};
-    return entry.id;
-  }
-
- private:
-  static constexpr size_t kEntries = 64;
-  struct Entry {
-    const char* name = nullptr;
-    uint64_t id = 0;
-  };
-  Entry entries_[kEntries];
-};
 
 /// One buffer's records on their way to exec_v1.
 class Conversion {

@@ -19,6 +19,7 @@
 #include "shim/cupti/driver.h"
 #include "shim/cupti/loader.h"
 #include "shim/cupti/modules.h"
+#include "shim/cupti/pc_sampling.h"
 #include "shim/cupti/service.h"
 
 namespace gpuprof::cupti {
@@ -120,7 +121,8 @@ void register_modules() noexcept {
     }
   }
   shim::set_subscribe_mode(eager ? shim::SubscribeMode::kEager : shim::SubscribeMode::kOnDemand);
-  arming().configure(facts.version, quirks, eager, knobs.modules);
+  arming().configure(facts.version, quirks, eager);
+  pc_sampling().configure(facts.version);
 }
 
 /// What asks for the subscriber now: eager mode, the environment, an attached `autoarm`. False if

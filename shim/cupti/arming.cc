@@ -8,6 +8,7 @@
 #include "shim/core/correlation.h"
 #include "shim/core/log.h"
 #include "shim/core/status.h"
+#include "shim/cupti/pc_sampling.h"
 #include "shim/cupti/records.h"
 #include "shim/cupti/service.h"
 
@@ -50,11 +51,10 @@ const char* text_of(gpuprof_reason reason) {
 
 Arming& arming() noexcept { return the_arming; }
 
-void Arming::configure(uint32_t version, const Quirks& quirks, bool eager, bool modules) noexcept {
+void Arming::configure(uint32_t version, const Quirks& quirks, bool eager) noexcept {
   version_ = version;
   quirks_ = quirks;
   eager_ = eager;
-  modules_ = modules;
 }
 
 // --- before activity
@@ -109,7 +109,6 @@ bool Arming::enable_activity(const Guard& guard) noexcept {
 }
 
 void Arming::disable_activity(const Guard& guard) noexcept {
-  // PC sampling, once it exists, is disabled here first.
   closing_.store(true, std::memory_order_relaxed);
   for (RecordKind kind : kKinds) {
     const CUptiResult result = guard.activity_disable(static_cast<CUpti_ActivityKind>(kind));
@@ -123,16 +122,22 @@ void Arming::disable_activity(const Guard& guard) noexcept {
 
 void Arming::enter_tracing() noexcept {
   shim::set_epoch(shim::correlations().epoch());
-  shim::set_tier(GPUPROF_TIER_TRACE);
   shim::count_arm();
   armed_ = true;
   discarding_.store(false, std::memory_order_relaxed);
-  shim::set_state(GPUPROF_STATE_TRACING, GPUPROF_REASON_NONE,
-                  refused_[0] == '\0' ? nullptr : refused_);
   set_phase(Phase::kTracing);
+  show_tracing();
 }
 
-void Arming::on_launch_exit(uint32_t correlation, bool captured) noexcept {
+void Arming::show_tracing() noexcept {
+  if (phase() != Phase::kTracing) return;
+  const bool sampling = pc_sampling().contexts_on() != 0;
+  shim::set_tier(pc_sampling().active_tier());
+  shim::set_state(sampling ? GPUPROF_STATE_TRACING_PC : GPUPROF_STATE_TRACING, GPUPROF_REASON_NONE,
+                  refused_[0] == '\0' ? nullptr : refused_);
+}
+
+void Arming::on_launch_exit(const CUpti_CallbackData& data, bool captured) noexcept {
   const uint64_t now_ns = shim::monotonic_ns();
   if (captured) captures_.saw_captured_launch(now_ns);
   if (captured || captures_.in_progress(now_ns)) return;
@@ -144,16 +149,18 @@ void Arming::on_launch_exit(uint32_t correlation, bool captured) noexcept {
   if (switching_) return;  // a launch of CUPTI's own, inside the switch below
   switching_ = true;
   if (phase() == Phase::kArming) {
-    shim::correlations().begin_arm(correlation);
+    shim::correlations().begin_arm(data.correlationId);
     if (enable_activity(guard)) {
       enter_tracing();
+      pc_sampling().on_tracing(guard, data.context, data.contextUid);
     } else {
       enable_failed_ = true;
       drain_since_ns_ = now_ns;
       set_phase(Phase::kDraining);
     }
     wake_service();
-  } else if (phase() == Phase::kDisarming && !quirks_.no_disarm) {
+  } else if (phase() == Phase::kDisarming && !quirks_.no_disarm &&
+             pc_sampling().switch_off(guard, data.context, now_ns)) {
     disable_activity(guard);
     drain_since_ns_ = now_ns;
     set_phase(Phase::kDraining);
@@ -401,6 +408,7 @@ void Arming::final_flush() noexcept {
 
 void Arming::go_inert(gpuprof_reason reason, const char* text) noexcept {
   if (phase_.exchange(Phase::kInert, std::memory_order_acq_rel) == Phase::kInert) return;
+  pc_sampling().go_inert();
   shim::set_tier(GPUPROF_TIER_OFF);
   shim::set_state(GPUPROF_STATE_INERT, reason, text);
 }

@@ -53,8 +53,8 @@ class Arming {
 
   constexpr Arming() = default;
 
-  /// What is known after bind(); before anything else. `modules`: enable module callbacks.
-  void configure(uint32_t version, const Quirks& quirks, bool eager, bool modules) noexcept;
+  /// What is known after bind(); before anything else.
+  void configure(uint32_t version, const Quirks& quirks, bool eager) noexcept;
 
   [[nodiscard]] Phase phase() const noexcept { return phase_.load(std::memory_order_acquire); }
   [[nodiscard]] bool eager() const noexcept { return eager_; }
@@ -87,9 +87,12 @@ class Arming {
   void final_flush() noexcept;
 
   // Callbacks.
-  /// A kernel or graph launch returns to the application in kArming or kDisarming. `captured`: it
-  /// became a graph node.
-  void on_launch_exit(uint32_t correlation, bool captured) noexcept;
+  /// A kernel or graph launch of `context` returns to the application in kArming or kDisarming.
+  /// `captured`: it became a graph node.
+  void on_launch_exit(const CUpti_CallbackData& data, bool captured) noexcept;
+
+  /// State and tier of the page follow PC sampling. With the Guard.
+  void show_tracing() noexcept;
 
   /// No CUPTI call ever again. Any thread.
   void go_inert(gpuprof_reason reason, const char* text) noexcept;
@@ -130,7 +133,6 @@ class Arming {
   uint32_t version_ = 0;
   Quirks quirks_;
   bool eager_ = false;
-  bool modules_ = false;
 
   // Guarded by the Guard.
   CUpti_SubscriberHandle subscriber_ = nullptr;

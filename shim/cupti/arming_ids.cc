@@ -24,10 +24,9 @@ bool Arming::subscribe(const Guard& guard, uint64_t now_ns) noexcept {
   };
   resource(ResourceId::kContextCreated);
   resource(ResourceId::kContextDestroyStarting);
-  if (modules_) {
-    resource(ResourceId::kModuleLoaded);
-    resource(ResourceId::kModuleUnloadStarting);
-  }
+  // With modules off too: PC sampling is drained there.
+  resource(ResourceId::kModuleLoaded);
+  resource(ResourceId::kModuleUnloadStarting);
   resource(ResourceId::kGraphNodeCreated);
   if (quirks_.state_domain) {
     (void)guard.enable_callback(true, subscriber_, static_cast<uint32_t>(Domain::kState),

@@ -4,6 +4,7 @@
 // decrement.
 #include "shim/core/clock.h"
 #include "shim/core/correlation.h"
+#include "shim/core/knobs.h"
 #include "shim/core/name_table.h"
 #include "shim/core/owner.h"
 #include "shim/core/probes.h"
@@ -15,6 +16,7 @@
 #include "shim/cupti/callback_scope.h"
 #include "shim/cupti/launch_key.h"
 #include "shim/cupti/modules.h"
+#include "shim/cupti/pc_sampling.h"
 #include "shim/cupti/service.h"
 
 namespace gpuprof::cupti {
@@ -24,6 +26,7 @@ namespace {
 struct ThreadState {
   uint32_t last_correlation;  // of the launch that was counted last, while two domains are on
   bool node_created;          // a graph node since the last API entry: the launch is being captured
+  PcThreadState pc;
 };
 __thread ThreadState thread_state;
 
@@ -117,9 +120,13 @@ void on_api(Domain domain, CUpti_CallbackId id, const CUpti_CallbackData& data) 
     if (shim::draw_launch(key, &weight_q32)) {
       emit_launch(domain, id, call, data, wide, weight_q32);
     }
+    if (pc_sampling().attention() && is_launch(call)) {
+      pc_sampling().on_launch_exit(data.context, data.contextUid, thread_state.node_created,
+                                   &thread_state.pc);
+    }
   } else if (is_launch(call) && (phase == Phase::kArming || phase == Phase::kDisarming)) {
     const CallbackScope scope;
-    arming().on_launch_exit(data.correlationId, thread_state.node_created);
+    arming().on_launch_exit(data, thread_state.node_created);
   }
 }
 
@@ -127,12 +134,14 @@ void on_resource(CUpti_CallbackId id, const CUpti_ResourceData& data) noexcept {
   switch (static_cast<ResourceId>(id)) {
     case ResourceId::kModuleLoaded:
     case ResourceId::kModuleUnloadStarting: {
+      pc_sampling().on_module_change(data.context);
       const auto* module = static_cast<const CUpti_ModuleResourceData*>(data.resourceDescriptor);
-      if (module == nullptr) return;
+      if (module == nullptr || !shim::knobs().modules) return;
+      const bool armed = arming().phase() == Phase::kTracing;
       if (static_cast<ResourceId>(id) == ResourceId::kModuleLoaded) {
-        on_module_loaded(module->pCubin, module->cubinSize);
+        on_module_loaded(module->pCubin, module->cubinSize, armed);
       } else {
-        on_module_unloading(module->pCubin, module->cubinSize);
+        on_module_unloading(module->pCubin, module->cubinSize, armed, pc_sampling().wanted());
       }
       break;
     }
@@ -140,8 +149,12 @@ void on_resource(CUpti_CallbackId id, const CUpti_ResourceData& data) noexcept {
       thread_state.node_created = true;
       break;
     case ResourceId::kContextCreated:
+      note_launch();  // as good a sign that cuInit has returned
+      pc_sampling().on_context_created(data.context);
+      break;
     case ResourceId::kContextDestroyStarting:
-      break;  // where PC sampling of a context begins and ends
+      pc_sampling().on_context_destroying(data.context);
+      break;
   }
 }
 

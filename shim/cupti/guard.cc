@@ -3,9 +3,11 @@
 #include "shim/cupti/guard.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 
 #include <atomic>
 
+#include "shim/core/clock.h"
 #include "shim/core/thread.h"
 
 namespace gpuprof::cupti {
@@ -26,13 +28,27 @@ namespace {
 
 #define GPUPROF_CUPTI_OPTIONAL(X) \
   X(cuptiGetResultString)         \
+  X(cuptiGetDeviceId)             \
+  X(cuptiGetContextId)            \
   X(cuptiActivitySetAttribute)    \
   X(cuptiRegisterComputeCrcCallback)
+
+// Optional as a whole: without one of them there is no PC sampling.
+#define GPUPROF_CUPTI_PC_SAMPLING(X)          \
+  X(cuptiPCSamplingEnable)                    \
+  X(cuptiPCSamplingDisable)                   \
+  X(cuptiPCSamplingStart)                     \
+  X(cuptiPCSamplingStop)                      \
+  X(cuptiPCSamplingSetConfigurationAttribute) \
+  X(cuptiPCSamplingGetConfigurationAttribute) \
+  X(cuptiPCSamplingGetNumStallReasons)        \
+  X(cuptiPCSamplingGetStallReasons)           \
+  X(cuptiPCSamplingGetData)
 
 /// The entry points. Written once by bind(), before any callback can exist.
 struct Table {
 #define X(name) decltype(&::name) name;
-  GPUPROF_CUPTI_REQUIRED(X) GPUPROF_CUPTI_OPTIONAL(X)
+  GPUPROF_CUPTI_REQUIRED(X) GPUPROF_CUPTI_OPTIONAL(X) GPUPROF_CUPTI_PC_SAMPLING(X)
 #undef X
 };
 Table table;
@@ -67,6 +83,18 @@ Guard Guard::try_lock() noexcept {
   return Guard(true);
 }
 
+Guard Guard::try_lock_for(uint64_t patience_ns) noexcept {
+  uint64_t begin_ns = 0;
+  for (;;) {
+    Guard guard = try_lock();
+    if (guard.held()) return guard;
+    const uint64_t now_ns = shim::monotonic_ns();
+    if (begin_ns == 0) begin_ns = now_ns;
+    if (now_ns - begin_ns >= patience_ns) return guard;
+    sched_yield();
+  }
+}
+
 Guard Guard::lock() noexcept {
   if (reenter()) return Guard(true);
   uint32_t word = 0;
@@ -93,6 +121,7 @@ const char* Guard::bind(void* library) const noexcept {
 #undef X
 #define X(name) table.name = reinterpret_cast<decltype(table.name)>(dlsym(library, #name));
   GPUPROF_CUPTI_OPTIONAL(X)
+  GPUPROF_CUPTI_PC_SAMPLING(X)
 #undef X
   return nullptr;
 }
@@ -144,9 +173,105 @@ CUptiResult Guard::set_attribute(uint32_t attribute, size_t* value_size,
                                          value_size, value);
 }
 
+CUptiResult Guard::device_of(CUcontext context, uint32_t* device) const noexcept {
+  if (table.cuptiGetDeviceId == nullptr) return CUPTI_ERROR_NOT_SUPPORTED;
+  return table.cuptiGetDeviceId(context, device);
+}
+
+CUptiResult Guard::context_id_of(CUcontext context, uint32_t* id) const noexcept {
+  if (table.cuptiGetContextId == nullptr) return CUPTI_ERROR_NOT_SUPPORTED;
+  return table.cuptiGetContextId(context, id);
+}
+
 CUptiResult Guard::register_hash(CUpti_ComputeCrcCallbackFunc callback) const noexcept {
   if (table.cuptiRegisterComputeCrcCallback == nullptr) return CUPTI_ERROR_NOT_SUPPORTED;
   return table.cuptiRegisterComputeCrcCallback(callback);
+}
+
+const char* Guard::missing_pc_function() const noexcept {
+#define X(name) \
+  if (table.name == nullptr) return #name;
+  GPUPROF_CUPTI_PC_SAMPLING(X)
+#undef X
+  return nullptr;
+}
+
+// The parameter structs have had the same members since 11.3, so their sizes are the headers'.
+CUptiResult Guard::pc_enable(CUcontext context) const noexcept {
+  CUpti_PCSamplingEnableParams params = {};
+  params.size = CUpti_PCSamplingEnableParamsSize;
+  params.ctx = context;
+  return table.cuptiPCSamplingEnable(&params);
+}
+
+CUptiResult Guard::pc_disable(CUcontext context) const noexcept {
+  CUpti_PCSamplingDisableParams params = {};
+  params.size = CUpti_PCSamplingDisableParamsSize;
+  params.ctx = context;
+  return table.cuptiPCSamplingDisable(&params);
+}
+
+CUptiResult Guard::pc_start(CUcontext context) const noexcept {
+  CUpti_PCSamplingStartParams params = {};
+  params.size = CUpti_PCSamplingStartParamsSize;
+  params.ctx = context;
+  return table.cuptiPCSamplingStart(&params);
+}
+
+CUptiResult Guard::pc_stop(CUcontext context) const noexcept {
+  CUpti_PCSamplingStopParams params = {};
+  params.size = CUpti_PCSamplingStopParamsSize;
+  params.ctx = context;
+  return table.cuptiPCSamplingStop(&params);
+}
+
+CUptiResult Guard::pc_set_attributes(CUcontext context,
+                                     CUpti_PCSamplingConfigurationInfo* attributes,
+                                     size_t count) const noexcept {
+  CUpti_PCSamplingConfigurationInfoParams params = {};
+  params.size = CUpti_PCSamplingConfigurationInfoParamsSize;
+  params.ctx = context;
+  params.numAttributes = count;
+  params.pPCSamplingConfigurationInfo = attributes;
+  return table.cuptiPCSamplingSetConfigurationAttribute(&params);
+}
+
+CUptiResult Guard::pc_get_attributes(CUcontext context,
+                                     CUpti_PCSamplingConfigurationInfo* attributes,
+                                     size_t count) const noexcept {
+  CUpti_PCSamplingConfigurationInfoParams params = {};
+  params.size = CUpti_PCSamplingConfigurationInfoParamsSize;
+  params.ctx = context;
+  params.numAttributes = count;
+  params.pPCSamplingConfigurationInfo = attributes;
+  return table.cuptiPCSamplingGetConfigurationAttribute(&params);
+}
+
+CUptiResult Guard::pc_stall_count(CUcontext context, size_t* count) const noexcept {
+  CUpti_PCSamplingGetNumStallReasonsParams params = {};
+  params.size = CUpti_PCSamplingGetNumStallReasonsParamsSize;
+  params.ctx = context;
+  params.numStallReasons = count;
+  return table.cuptiPCSamplingGetNumStallReasons(&params);
+}
+
+CUptiResult Guard::pc_stall_reasons(CUcontext context, size_t count, uint32_t* indices,
+                                    char** names) const noexcept {
+  CUpti_PCSamplingGetStallReasonsParams params = {};
+  params.size = CUpti_PCSamplingGetStallReasonsParamsSize;
+  params.ctx = context;
+  params.numStallReasons = count;
+  params.stallReasonIndex = indices;
+  params.stallReasons = names;
+  return table.cuptiPCSamplingGetStallReasons(&params);
+}
+
+CUptiResult Guard::pc_get_data(CUcontext context, void* data) const noexcept {
+  CUpti_PCSamplingGetDataParams params = {};
+  params.size = CUpti_PCSamplingGetDataParamsSize;
+  params.ctx = context;
+  params.pcSamplingData = data;
+  return table.cuptiPCSamplingGetData(&params);
 }
 
 const char* Guard::describe(CUptiResult result) const noexcept {

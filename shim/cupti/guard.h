@@ -24,6 +24,9 @@ class Guard {
   [[nodiscard]] static Guard lock() noexcept;
   /// Takes the lock if it is free or already this thread's. Test the result with `held()`.
   [[nodiscard]] static Guard try_lock() noexcept;
+  /// The same, for callbacks that are rare and whose occasion does not come again: tries for up to
+  /// `patience_ns`. Bounded, because the holder may itself wait for this callback's return.
+  [[nodiscard]] static Guard try_lock_for(uint64_t patience_ns) noexcept;
 
   Guard(Guard&& other) noexcept : held_(other.held_) { other.held_ = false; }
   Guard(const Guard&) = delete;
@@ -48,8 +51,32 @@ class Guard {
   CUptiResult flush_all(bool forced) const noexcept;
   /// Optional. `attribute` is a number: older headers lack the newer names.
   CUptiResult set_attribute(uint32_t attribute, size_t* value_size, void* value) const noexcept;
+  /// Optional. The CUDA ordinal of a context's device, as in activity records.
+  CUptiResult device_of(CUcontext context, uint32_t* device) const noexcept;
+  CUptiResult context_id_of(CUcontext context, uint32_t* id) const noexcept;
   /// Optional. Needs no subscriber; the callback stays for the life of the process.
   CUptiResult register_hash(CUpti_ComputeCrcCallbackFunc callback) const noexcept;
+
+  // PC sampling of one context (cupti_pcsampling.h), all optional. Enable, disable, start and stop
+  // hung the application for good on a helper thread: only in a launch-EXIT callback, enable also
+  // in CONTEXT_CREATED.
+  /// The first function of PC sampling that this libcupti lacks, null if it has all.
+  const char* missing_pc_function() const noexcept;
+  CUptiResult pc_enable(CUcontext context) const noexcept;
+  CUptiResult pc_disable(CUcontext context) const noexcept;
+  CUptiResult pc_start(CUcontext context) const noexcept;
+  CUptiResult pc_stop(CUcontext context) const noexcept;
+  CUptiResult pc_set_attributes(CUcontext context, CUpti_PCSamplingConfigurationInfo* attributes,
+                                size_t count) const noexcept;
+  CUptiResult pc_get_attributes(CUcontext context, CUpti_PCSamplingConfigurationInfo* attributes,
+                                size_t count) const noexcept;
+  CUptiResult pc_stall_count(CUcontext context, size_t* count) const noexcept;
+  /// `names`: CUPTI_STALL_REASON_STRING_SIZE bytes each.
+  CUptiResult pc_stall_reasons(CUcontext context, size_t count, uint32_t* indices,
+                               char** names) const noexcept;
+  /// `data`: a SamplingData (pc_records.h), laid out for the running version.
+  CUptiResult pc_get_data(CUcontext context, void* data) const noexcept;
+
   /// CUPTI's text for a result; never null.
   const char* describe(CUptiResult result) const noexcept;
 

@@ -58,7 +58,7 @@ void on_hash(const void* image, size_t size_bytes, uint64_t* hash) noexcept {
   shim::channel().modules().append(*hash, image, size_bytes, shim::monotonic_ns());
 }
 
-void on_module_loaded(const void* image, size_t size_bytes) noexcept {
+void on_module_loaded(const void* image, size_t size_bytes, bool armed) noexcept {
   if (!usable(image, size_bytes)) return;
   const CallbackScope scope;
   shim::ModuleTable& modules = shim::channel().modules();
@@ -67,14 +67,15 @@ void on_module_loaded(const void* image, size_t size_bytes) noexcept {
     index = modules.append(shim::hash_image(image, size_bytes), image, size_bytes,
                            shim::monotonic_ns());
   }
-  fire(modules, index, GPUPROF_MODULE_LOADED);
+  if (armed) fire(modules, index, GPUPROF_MODULE_LOADED);
 }
 
-void on_module_unloading(const void* image, size_t size_bytes) noexcept {
+void on_module_unloading(const void* image, size_t size_bytes, bool armed, bool keep) noexcept {
   if (!usable(image, size_bytes)) return;
   const CallbackScope scope;
   shim::ModuleTable& modules = shim::channel().modules();
-  fire(modules, modules.on_unload(image, size_bytes, true), GPUPROF_MODULE_UNLOADING);
+  const uint32_t index = modules.on_unload(image, size_bytes, keep);
+  if (armed) fire(modules, index, GPUPROF_MODULE_UNLOADING);
 }
 
 }  // namespace gpuprof::cupti

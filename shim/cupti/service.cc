@@ -14,6 +14,7 @@
 #include "shim/core/status.h"
 #include "shim/core/thread.h"
 #include "shim/cupti/arming.h"
+#include "shim/cupti/pc_sampling.h"
 
 namespace gpuprof::cupti {
 namespace {
@@ -80,6 +81,7 @@ uint64_t run_round() {
   const shim::Demand demand = service.lease.update(read, request, now_ns);
   if (demand.tier != GPUPROF_TIER_OFF) follow_rates(demand.request);
   arming().round(demand, now_ns);
+  pc_sampling().round(demand, now_ns);
   if (demand.tier != GPUPROF_TIER_OFF) shim::clock_converter().sample();
   publish_metadata(demand);
   (void)shim::channel().modules().grow_if_needed();
@@ -91,6 +93,7 @@ uint64_t run_round() {
 }
 
 void finish() {
+  pc_sampling().finish();
   arming().final_flush();
   shim::emit_drops(true);
   shim::publish_heartbeat(shim::monotonic_ns());

@@ -225,8 +225,12 @@ TEST_F(Probes, DevicesAndOpenWindowsAreReplayedOnTheEdge) {
   EXPECT_EQ(devices.records().size(), 1u);
   EXPECT_TRUE(publish_device(device));  // unchanged
   EXPECT_EQ(devices.records().size(), 1u);
-  device.sampling_period = 18;
-  EXPECT_TRUE(publish_device(device));
+  publish_sampling_period(3, 18);
+  publish_sampling_period(4, 18);  // not known
+  ASSERT_EQ(devices.records().size(), 2u);
+  EXPECT_EQ(devices.records()[1].sampling_period, 18u);
+  EXPECT_EQ(devices.records()[1].sm_count, 132u);
+  EXPECT_TRUE(publish_device(device));  // facts do not know the period
   EXPECT_EQ(devices.records().size(), 2u);
   device.device_id = kMaxDevices;
   EXPECT_FALSE(publish_device(device));

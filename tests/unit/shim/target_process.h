@@ -57,7 +57,8 @@ class ShimView {
   [[nodiscard]] std::string reason_text() const;
 
   /// Writes a control request with a fresh lease serial.
-  void request(gpuprof_tier tier, uint32_t lease_ms = 5000, uint32_t stack_rate = UINT32_MAX);
+  void request(gpuprof_tier tier, uint32_t lease_ms = 5000, uint32_t stack_rate = UINT32_MAX,
+               uint32_t pc_period = 0);
   void release() { request(GPUPROF_TIER_OFF); }
 
   /// Waits until the page shows `state`; false after `timeout_ms`. `meanwhile` runs between looks.

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "proto/memfd_layout.h"
+#include "shim/core/pc_batch.h"
+#include "shim/cupti/guard.h"
+#include "shim/cupti/pc_buffers.h"
+#include "shim/cupti/pc_reason.h"
+
+namespace gpuprof::cupti {
+
+/// How a context is sampled.
+struct PcConfig {
+  gpuprof_tier tier = GPUPROF_TIER_OFF;  // CONTINUOUS or SERIALIZED
+  uint32_t period = 0;                   // log2 cycles asked for, 0: our default
+
+  friend bool operator==(const PcConfig& a, const PcConfig& b) = default;
+};
+
+/// What became of a drain.
+enum class Drain : uint8_t { kOk, kOutOfMemory, kFailed };
+
+/// PC sampling of one CUDA context: CUPTI's calls in their order, and the records that come out.
+///
+/// Which thread may call what is PcSampling's affair; every function that takes a Guard needs it
+/// taken. A context that is off may be turned into another one.
+class PcContext {
+ public:
+  /// 2^18 cycles. At 1.7 GHz that is 6,500 samples a second and SM, of which a busy H200 gave 2,500
+  /// (1.3 M in 4 s on 132 SMs, docs/hardware.md): enough for the 1,000 that are wanted of a busy SM
+  /// at half its clock. Every period from 2^12 to 2^20 was free of measurable cost, and 2^18 keeps
+  /// the records of a drain at a few thousand. Per SM, so independent of how many a GPU has.
+  static constexpr uint32_t kDefaultPeriod = 18;
+  /// CUPTI's own default is 512 MiB; 128 held 2^12 cycles with a drain every 100 ms, without a
+  /// drop.
+  static constexpr size_t kHardwareBufferBytes = 128u << 20;
+  /// Compute capability 12.x (sm_120) stopped sampling when a client set period or buffer.
+  static constexpr uint32_t kOwnDefaultsMajor = 12;
+
+  constexpr PcContext() = default;
+
+  [[nodiscard]] bool on() const noexcept { return on_; }
+  [[nodiscard]] CUcontext handle() const noexcept { return handle_; }
+  [[nodiscard]] uint32_t id() const noexcept { return id_; }
+  [[nodiscard]] uint32_t device() const noexcept { return device_; }
+  [[nodiscard]] uint32_t period() const noexcept { return period_; }
+  [[nodiscard]] const PcConfig& config() const noexcept { return config_; }
+  [[nodiscard]] bool window_open() const noexcept { return window_id_ != 0; }
+  /// Kernels are serialized now: nothing may delay the end of the window.
+  [[nodiscard]] bool serializing() const noexcept {
+    return window_open() && config_.tier == GPUPROF_TIER_SERIALIZED;
+  }
+  PcBuffers& buffers() noexcept { return buffers_; }
+
+  /// Enables and configures sampling; opens the window in the continuous tier. On failure the
+  /// context is off again and *refusal says why.
+  bool enable(const Guard& guard, CUcontext handle, uint32_t id, uint32_t device, uint32_t version,
+              const PcConfig& config, const PcSurroundings& around, PcRefusal* refusal) noexcept;
+  /// Fetches and emits what is there.
+  Drain drain(const Guard& guard) noexcept;
+  /// Drains if `drain_first`, disables, emits what CUPTI puts into the registered buffer meanwhile,
+  /// closes the window.
+  void disable(const Guard& guard, bool drain_first) noexcept;
+  /// Serialized tier: a window. False if CUPTI refuses.
+  bool start(const Guard& guard) noexcept;
+  /// Ends it and drains what it gave.
+  Drain stop(const Guard& guard) noexcept;
+  /// The context or CUPTI is gone: no call, the window is closed.
+  void forget() noexcept;
+
+ private:
+  CUptiResult configure(const Guard& guard, uint32_t version, const PcSurroundings& around,
+                        const char** step) noexcept;
+  CUptiResult set_attributes(const Guard& guard, bool own_defaults, const char** step) noexcept;
+  CUptiResult read_period(const Guard& guard) noexcept;
+  CUptiResult read_stalls(const Guard& guard, uint32_t version) noexcept;
+  void emit(shim::PcBatch& batch, const SamplingData& data) noexcept;
+  void open_window() noexcept;
+  void close_window(uint64_t now_ns) noexcept;
+  void publish_window(uint32_t event, uint64_t id, uint64_t now_ns) noexcept;
+
+  CUcontext handle_ = nullptr;
+  uint32_t id_ = 0;
+  uint32_t device_ = 0;
+  uint32_t version_ = 0;
+  bool on_ = false;
+  PcConfig config_;
+  uint32_t period_ = 0;          // as read back
+  uint64_t window_id_ = 0;       // 0: none open
+  uint64_t last_window_id_ = 0;  // what comes out after the close belongs to it
+  StallClass classes_[PcBuffers::kMaxStalls] = {};
+  PcBuffers buffers_;
+};
+
+}  // namespace gpuprof::cupti

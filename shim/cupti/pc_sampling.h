@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "proto/memfd_layout.h"
+#include "shim/core/lease.h"
+#include "shim/cupti/guard.h"
+#include "shim/cupti/pc_context.h"
+#include "shim/cupti/pc_reason.h"
+
+namespace gpuprof::cupti {
+
+/// A thread's memory of PC sampling: plain data, valid when zeroed.
+struct PcThreadState {
+  const void* context;  // of its last launch that had nothing to do here
+  uint32_t stamp;       // PcSampling's at that moment
+};
+
+/// The tiers of PC sampling: which contexts are sampled, and who switches and drains them.
+///
+/// What was measured dictates who does what. Enable, disable, start and stop on a helper thread
+/// hung the application for good, and in the launch-EXIT callback on the application's own thread
+/// ran clean, as did enable in CONTEXT_CREATED: so the service thread only says what is wanted
+/// (round()) and the next launch of each context does it. Drains belong there too; the service
+/// thread drains while nothing launches. Kernel activity must be on first. One context of a GPU can
+/// be sampled at a time: a second one is refused and counted. Nothing happens in a launch that is
+/// captured, nor while any stream is.
+///
+/// A launch costs one relaxed load while no tier of PC sampling is wanted or on (attention()), and
+/// otherwise a comparison or two: `stamp_` changes whenever a thread has to look again.
+///
+/// Threads: everything but the atomics is guarded by the Guard.
+class PcSampling {
+ public:
+  static constexpr uint32_t kMaxContexts = 16;  // one a GPU
+  static constexpr uint32_t kMaxDevices = 64;
+  /// Below API 27 kernel activity and PC sampling exclude each other (12.8U1's release notes; 12.8
+  /// and 12.8U1 both say 26).
+  static constexpr uint32_t kOldestVersion = 27;
+  /// A context that had no launch for so long is switched off in a launch of another one.
+  static constexpr uint64_t kStrayNs = 1'000'000'000;
+  static constexpr uint64_t kFirstRetryNs = 5'000'000'000;
+  static constexpr uint64_t kLongestRetryNs = 300'000'000'000;
+  /// CUPTI's decoder wakes so often; what it has not seen is not in a drain.
+  static constexpr uint64_t kDecoderNs = 110'000'000;
+  /// OUT_OF_MEMORY is healed so often; the next one in kHealForgetNs switches the device off.
+  static constexpr uint32_t kMostHeals = 2;
+  static constexpr uint64_t kHealForgetNs = 60'000'000'000;
+  static constexpr uint32_t kMostFailedDrains = 10;
+  static constexpr uint32_t kRefusedContexts = 32;
+  /// How long a module's or context's callback tries for the Guard: what it skips is lost or mixed.
+  static constexpr uint64_t kPatienceNs = 5'000'000;
+  /// Drains are due once in a round of the service thread, which may be woken in between.
+  static constexpr uint64_t kRoundNs = 80'000'000;
+
+  constexpr PcSampling() = default;
+
+  /// Before anything else.
+  void configure(uint32_t version) noexcept;
+
+  /// Whether launches have something to do here. Any thread.
+  [[nodiscard]] bool attention() const noexcept {
+    return attention_.load(std::memory_order_relaxed);
+  }
+  /// Whether a tier of PC sampling is asked for: module images are worth keeping. Any thread.
+  [[nodiscard]] bool wanted() const noexcept { return wanted_.load(std::memory_order_relaxed); }
+  /// Contexts that are sampled. With the Guard.
+  [[nodiscard]] uint32_t contexts_on() const noexcept { return contexts_on_; }
+  /// Their tier, TRACE if there is none. With the Guard.
+  [[nodiscard]] gpuprof_tier active_tier() const noexcept;
+
+  // Callbacks on the application's thread.
+  /// A kernel or graph launch leaves, in Phase::kTracing, with attention().
+  void on_launch_exit(CUcontext context, uint32_t context_id, bool captured,
+                      PcThreadState* thread) noexcept {
+    if (thread->context == context && thread->stamp == stamp_.load(std::memory_order_relaxed)) {
+      return;
+    }
+    look(context, context_id, captured, thread);
+  }
+  void on_context_created(CUcontext context) noexcept;
+  void on_context_destroying(CUcontext context) noexcept;
+  /// A module was loaded or is about to go: instructions of two modules must not share a drain.
+  void on_module_change(CUcontext context) noexcept;
+
+  // In Arming's launch-exit callback.
+  /// Disarming: disables what may be disabled here. True if nothing is left on.
+  bool switch_off(const Guard& guard, CUcontext context, uint64_t now_ns) noexcept;
+  /// Tracing has just begun in a launch of `context`.
+  void on_tracing(const Guard& guard, CUcontext context, uint32_t context_id) noexcept;
+
+  // Service thread.
+  /// What is wanted, and the drains that nobody else does; once a round.
+  void round(const shim::Demand& demand, uint64_t now_ns) noexcept;
+  /// The last drain, at exit.
+  void finish() noexcept;
+
+  /// No call of CUPTI any more. Any thread.
+  void go_inert() noexcept;
+
+ private:
+  struct Device {
+    bool refused = false;
+    uint32_t heals = 0;
+    uint32_t failed_drains = 0;
+    uint64_t healed_ns = 0;
+    uint64_t retry_at_ns = 0;  // 0: not tried again
+    uint64_t back_off_ns = 0;
+  };
+
+  void look(CUcontext context, uint32_t context_id, bool captured, PcThreadState* thread) noexcept;
+  void step(const Guard& guard, CUcontext context, uint32_t context_id, uint64_t now_ns) noexcept;
+  void begin(const Guard& guard, CUcontext context, uint32_t context_id, uint64_t now_ns) noexcept;
+  void end(const Guard& guard, PcContext& on) noexcept;
+  void switch_off_undrained(const Guard& guard, PcContext& on) noexcept;
+  void gone() noexcept;
+  void end_strays(const Guard& guard, uint64_t now_ns) noexcept;
+  void drain_if_due(const Guard& guard, PcContext& on, uint32_t rounds, uint64_t now_ns) noexcept;
+  void drain(const Guard& guard, PcContext& on, bool may_switch, uint64_t now_ns) noexcept;
+  void handle(const Guard& guard, PcContext& on, Drain result, bool may_switch,
+              uint64_t now_ns) noexcept;
+  void heal(const Guard& guard, PcContext& on, uint64_t now_ns) noexcept;
+  void drain_idle(const Guard& guard, uint64_t now_ns) noexcept;
+  void prepare() noexcept;
+  void follow(const PcConfig& config, bool asked, uint64_t now_ns) noexcept;
+  void retry(uint64_t now_ns) noexcept;
+  void refuse_device(uint32_t device, const PcRefusal& refusal, uint64_t now_ns) noexcept;
+  void refuse_context(uint32_t context_id) noexcept;
+  [[nodiscard]] bool is_refused_context(uint32_t context_id) const noexcept;
+  PcContext* find(CUcontext context) noexcept;
+  PcContext* free_slot() noexcept;
+  [[nodiscard]] const PcContext* on_device(uint32_t device) const noexcept;
+  void publish() noexcept;
+  void changed() noexcept { stamp_.fetch_add(1, std::memory_order_relaxed); }
+  [[nodiscard]] uint32_t index_of(const PcContext& on) const noexcept {
+    return static_cast<uint32_t>(&on - contexts_);
+  }
+
+  std::atomic<bool> attention_{false};
+  std::atomic<bool> wanted_{false};
+  /// Never 0, which a fresh thread's state has.
+  std::atomic<uint32_t> stamp_{1};
+  /// A launch came by since the last round, handled or put off.
+  std::atomic<bool> launched_{false};
+
+  // Set by configure().
+  uint32_t version_ = 0;
+
+  // Service thread only.
+  bool prepared_ = false;
+  uint64_t last_round_ns_ = 0;
+
+  // Guarded by the Guard.
+  PcConfig config_;  // what is wanted; tier OFF for none
+  PcSurroundings around_;
+  PcContext contexts_[kMaxContexts];
+  uint32_t drained_round_[kMaxContexts] = {};
+  bool heal_due_[kMaxContexts] = {};
+  Device devices_[kMaxDevices];
+  uint32_t refused_contexts_[kRefusedContexts] = {};
+  uint32_t refused_count_ = 0;
+  uint32_t contexts_on_ = 0;
+  uint32_t round_ = 0;
+  uint32_t last_period_ = 0;
+  uint64_t changed_ns_ = 0;  // when config_ changed
+  bool switching_ = false;   // inside an enable or disable: CUPTI's own launches come by here
+  PcRefusal impossible_;     // of this process: no call is ever made
+  PcRefusal last_refusal_;
+  char note_[128] = {};  // worth knowing though sampling is on
+};
+
+/// The one of the process; constant-initialised and never destroyed.
+PcSampling& pc_sampling() noexcept;
+
+}  // namespace gpuprof::cupti
