@@ -238,6 +238,17 @@ void Recorder::on_execs(const probe::EventSource& source, std::span<const gpupro
   }
 }
 
+void Recorder::on_pc_samples(const probe::EventSource& source,
+                             std::span<const gpuprof_pc_sample_v1> samples) {
+  const ProcessRecord* record = record_of(source);
+  joiner_.add_pc_samples(record != nullptr ? record->id : image_of(source), samples);
+}
+
+void Recorder::on_window(const probe::EventSource& source, const gpuprof_window_v1& window) {
+  const ProcessRecord* record = record_of(source);
+  joiner_.add_window(record != nullptr ? record->id : image_of(source), window);
+}
+
 void Recorder::on_name(const probe::EventSource& source, uint32_t kind, uint64_t id,
                        std::string_view name) {
   if (kind != GPUPROF_NAME_FUNCTION) return;
@@ -272,6 +283,7 @@ void Recorder::apply_emitted(ProcessRecord& record, uint32_t probe, uint64_t tot
   const uint64_t before = record.baseline.emitted[probe];
   const uint64_t since = total > before ? total - before : 0;
   record.emitted[probe] = std::max(record.emitted[probe], since);
+  if (probe == GPUPROF_PROBE_PC_SAMPLE) joiner_.set_pc_emitted(record.id, record.emitted[probe]);
   if (probe != GPUPROF_PROBE_EXEC) return;
   record.emitted_known = true;
   joiner_.set_emitted(record.id, record.emitted[probe]);

@@ -80,12 +80,12 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   void on_process(const probe::EventSource&, const gpuprof_process_v1&) override;
   void on_launch(const probe::EventSource&, const gpuprof_launch_v1&, const StackSample*) override;
   void on_execs(const probe::EventSource&, std::span<const gpuprof_exec_v1>) override;
-  void on_pc_samples(const probe::EventSource&, std::span<const gpuprof_pc_sample_v1>) override {}
+  void on_pc_samples(const probe::EventSource&, std::span<const gpuprof_pc_sample_v1>) override;
   void on_name(const probe::EventSource&, uint32_t kind, uint64_t id,
                std::string_view name) override;
   void on_modules(const probe::EventSource&, std::span<const gpuprof_module_v1>) override {}
   void on_device(const probe::EventSource&, const gpuprof_device_v1&) override;
-  void on_window(const probe::EventSource&, const gpuprof_window_v1&) override {}
+  void on_window(const probe::EventSource&, const gpuprof_window_v1&) override;
   void on_drop(const probe::EventSource&, const gpuprof_drop_v1&) override;
   void on_loss(ProcessId, uint32_t probe, uint64_t records, probe::LossReason) override;
 

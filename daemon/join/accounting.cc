@@ -98,6 +98,7 @@ Accounting& Accounting::operator+=(const Accounting& other) {
   if (other.emitted) emitted = emitted.value_or(0) + *other.emitted;
   add(lost_shim, other.lost_shim);
   add(lost_ring, other.lost_ring);
+  pc += other.pc;
   return *this;
 }
 

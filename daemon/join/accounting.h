@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "daemon/join/pc_accounting.h"
 #include "proto/usdt_abi.h"
 
 namespace gpuprof::join {
@@ -25,7 +26,7 @@ inline constexpr size_t kUnmatchedCount = 5;
 const char* unmatched_name(Unmatched reason);
 
 // Slots for probe::LossReason, which this library does not know.
-inline constexpr size_t kLossReasonSlots = 8;
+inline constexpr size_t kLossReasonSlots = kPcLossSlots;
 
 // Counts are execution records, times are GPU nanoseconds. Two identities, checked by check():
 //   received = exact + sampled + Σ unattributed + evicted + pending        (records and time)
@@ -54,6 +55,8 @@ struct Accounting {
   // executions: is_execution_loss()).
   std::array<uint64_t, GPUPROF_DROP_CLASS_COUNT> lost_shim{};
   std::array<uint64_t, kLossReasonSlots> lost_ring{};  // by probe::LossReason
+
+  PcAccounting pc;  // with identities of its own, which check() checks too
 
   // What CUPTI made: emitted plus what the shim lost. Nothing before `emitted` is known.
   [[nodiscard]] std::optional<uint64_t> produced() const;

@@ -2,10 +2,12 @@
 #include "daemon/join/joiner.h"
 
 #include <algorithm>
-#include <deque>
-#include <unordered_map>
 
+#include "daemon/join/grace_ring.h"
 #include "daemon/join/launch_cache.h"
+#include "daemon/join/pc_attribution.h"
+#include "daemon/join/pc_joiner.h"
+#include "daemon/join/process_table.h"
 #include "daemon/join/window.h"
 
 namespace gpuprof::join {
@@ -29,39 +31,21 @@ bool same_execution(const gpuprof_exec_v1& a, const gpuprof_exec_v1& b) {
          a.device_id == b.device_id && a.stream_id == b.stream_id;
 }
 
-ClassKey class_key(uint32_t process, const gpuprof_exec_v1& exec) {
+ClassKey class_key(uint32_t process, const gpuprof_exec_v1& exec, Serialized serialized) {
   ClassKey key;
+  key.serialized = serialized;
   key.process = process;
   key.device_id = exec.device_id;
   key.context_id = exec.context_id;
   key.stream_id = exec.stream_id;
   key.graph_id = exec.graph_id;
-  key.kind = static_cast<uint16_t>(exec.kind <= GPUPROF_KIND_MEMSET ? exec.kind : 0);
+  key.kind = static_cast<uint8_t>(exec.kind <= GPUPROF_KIND_MEMSET ? exec.kind : 0);
   if (exec.kind == GPUPROF_KIND_KERNEL) key.name_id = exec.name_id;
   if (exec.kind == GPUPROF_KIND_MEMCPY && exec.copy_kind <= GPUPROF_COPY_PTOP) {
-    key.copy_kind = static_cast<uint16_t>(exec.copy_kind);
+    key.copy_kind = static_cast<uint8_t>(exec.copy_kind);
   }
   return key;
 }
-
-struct Process {
-  ProcessId id;
-  Accounting window;
-  Accounting lifetime;
-  LaunchCache launches;
-  uint64_t launches_lost = 0;
-  uint64_t max_weight_q32 = 0;
-  uint32_t classes = 0;  // of this window
-  uint32_t exact_rows = 0;
-  bool is_gone = false;
-  uint64_t gone_ns = 0;
-  // The newest batch's ends: a second attach to the same probe delivers every batch twice.
-  gpuprof_exec_v1 batch_first{};
-  gpuprof_exec_v1 batch_last{};
-  uint32_t batch_count = 0;
-  ClassKey last_key;
-  uint32_t last_class = UINT32_MAX;
-};
 
 // An execution in its grace.
 struct Waiting {
@@ -92,17 +76,20 @@ const char* match_name(Match match) {
 
 class Joiner::Impl {
  public:
-  explicit Impl(const JoinerLimits& limits) : limits_(limits), window_(limits_) {
+  explicit Impl(const JoinerLimits& limits)
+      : limits_(limits), window_(limits_), pcs_(limits_, processes_, window_, stats_) {
     limits_.max_waiting = std::max(limits_.max_waiting, 1u);
   }
 
   void add_launch(ProcessId id, const gpuprof_launch_v1& record, StackId stack, uint32_t tid);
   void add_execs(ProcessId id, std::span<const gpuprof_exec_v1> execs);
+  void add_pc_samples(ProcessId id, std::span<const gpuprof_pc_sample_v1> samples);
+  void add_window(ProcessId id, const gpuprof_window_v1& record);
   void add_ring_loss(ProcessId id, uint32_t probe, uint64_t records, uint32_t reason);
   Process* process(ProcessId id);
-  [[nodiscard]] const Process* find(ProcessId id) const;
+  [[nodiscard]] const Process* find(ProcessId id) const { return processes_.find(id); }
   void advance(uint64_t now_ns);
-  JoinResult finish();
+  JoinResult finish(FrameSource* frames, DeviceSource* device);
   [[nodiscard]] std::vector<StackId> live_stacks() const;
   void remove(ProcessId id);
 
@@ -118,51 +105,25 @@ class Joiner::Impl {
   void count(const LaunchCacheCounts& counts);
   void account(JoinResult& result);
   void reset_window();
+  [[nodiscard]] uint32_t slot_of(ProcessId id) {
+    return processes_.slot_of(id, limits_.max_processes);
+  }
 
   JoinerLimits limits_;
   Window window_;
   uint32_t window_serial_ = 1;
   uint64_t now_ns_ = 0;
   uint64_t expired_at_ns_ = 0;
-  std::vector<std::unique_ptr<Process>> processes_;  // by slot; null: free
-  std::unordered_map<ProcessId, uint32_t> slots_;
-  ProcessId last_id_{};
-  uint32_t last_slot_ = UINT32_MAX;
+  ProcessTable processes_;
   Process refused_;
-  std::vector<Waiting> waiting_;  // ring, a power of two long
-  size_t waiting_head_ = 0;
-  size_t waiting_count_ = 0;
+  GraceRing<Waiting> waiting_;
   size_t launch_count_ = 0;
-
-  uint32_t slot_of(ProcessId id);
-  void push_waiting(const Waiting& entry);
+  PcJoiner pcs_;
 };
-
-uint32_t Joiner::Impl::slot_of(ProcessId id) {
-  if (last_slot_ != UINT32_MAX && id == last_id_) return last_slot_;
-  auto found = slots_.find(id);
-  if (found == slots_.end()) {
-    if (slots_.size() >= limits_.max_processes) return UINT32_MAX;
-    const auto free = std::find(processes_.begin(), processes_.end(), nullptr);
-    const auto slot = static_cast<uint32_t>(free - processes_.begin());
-    if (free == processes_.end()) processes_.emplace_back();
-    processes_[slot] = std::make_unique<Process>();
-    processes_[slot]->id = id;
-    found = slots_.emplace(id, slot).first;
-  }
-  last_id_ = id;
-  last_slot_ = found->second;
-  return last_slot_;
-}
 
 Process* Joiner::Impl::process(ProcessId id) {
   const uint32_t slot = slot_of(id);
-  return slot == UINT32_MAX ? nullptr : processes_[slot].get();
-}
-
-const Process* Joiner::Impl::find(ProcessId id) const {
-  const auto found = slots_.find(id);
-  return found == slots_.end() ? nullptr : processes_[found->second].get();
+  return slot == ProcessTable::kNone ? nullptr : &processes_[slot];
 }
 
 void Joiner::Impl::count(const LaunchCacheCounts& counts) {
@@ -177,7 +138,7 @@ void Joiner::Impl::make_room(Process& p) {
   if (p.launches.size() >= limits_.max_launches_per_process) {
     victim = &p;
   } else if (launch_count_ >= limits_.max_launches) {
-    for (const auto& candidate : processes_) {
+    for (const auto& candidate : processes_.slots()) {
       if (candidate && (!victim || candidate->launches.size() > victim->launches.size())) {
         victim = candidate.get();
       }
@@ -218,7 +179,7 @@ void Joiner::Impl::add_launch(ProcessId id, const gpuprof_launch_v1& record, Sta
 void Joiner::Impl::add_execs(ProcessId id, std::span<const gpuprof_exec_v1> execs) {
   if (execs.empty()) return;
   const uint32_t slot = slot_of(id);
-  if (slot == UINT32_MAX) {
+  if (slot == ProcessTable::kNone) {
     stats_.processes_refused += execs.size();
     for (const gpuprof_exec_v1& exec : execs) {
       const uint64_t ns = exec.end_ns > exec.start_ns ? exec.end_ns - exec.start_ns : 0;
@@ -229,7 +190,7 @@ void Joiner::Impl::add_execs(ProcessId id, std::span<const gpuprof_exec_v1> exec
     }
     return;
   }
-  Process& p = *processes_[slot];
+  Process& p = processes_[slot];
   if (p.batch_count == execs.size() && same_execution(p.batch_first, execs.front()) &&
       same_execution(p.batch_last, execs.back())) {
     p.window.duplicates += execs.size();
@@ -244,7 +205,10 @@ void Joiner::Impl::add_execs(ProcessId id, std::span<const gpuprof_exec_v1> exec
 void Joiner::Impl::add_exec(uint32_t slot, Process& p, const gpuprof_exec_v1& exec) {
   const uint64_t span_ns = exec.end_ns > exec.start_ns ? exec.end_ns - exec.start_ns : 0;
   const uint64_t time_ns = std::min(span_ns, kMaxExecutionNs);
-  const ClassKey key = class_key(slot, exec);
+  const Serialized serialized = p.sampling
+                                    ? p.sampling->at(exec.device_id, exec.context_id, exec.start_ns)
+                                    : Serialized::kFalse;
+  const ClassKey key = class_key(slot, exec, serialized);
   if (p.last_class == UINT32_MAX || !(key == p.last_key)) {
     p.last_class = window_.classify(key, p.classes);
     p.last_key = key;
@@ -260,6 +224,9 @@ void Joiner::Impl::add_exec(uint32_t slot, Process& p, const gpuprof_exec_v1& ex
   p.window.received_ns += time_ns;
   ++p.window.pending;
   p.window.pending_ns += time_ns;
+  if (p.sampling && exec.kind == GPUPROF_KIND_KERNEL &&
+      (p.has_correlated_samples || serialized != Serialized::kFalse))
+    pcs_.note_execution(key, launch_key(exec.epoch, exec.correlation), fingerprint(exec));
   if ((exec.flags & GPUPROF_EXEC_DEVICE_LAUNCHED) != 0) {
     window_.add_without_stack(class_id, Unmatched::kDeviceLaunched, time_ns);
   } else if ((exec.flags & GPUPROF_EXEC_BEFORE_ARM) != 0) {
@@ -270,7 +237,12 @@ void Joiner::Impl::add_exec(uint32_t slot, Process& p, const gpuprof_exec_v1& ex
     if (launch) {
       join_exact(p, *launch, class_id, time_ns, fingerprint(exec));
     } else {
-      push_waiting({launch_id, time_ns, now_ns_, class_id, slot, fingerprint(exec), 0});
+      if (waiting_.size() >= limits_.max_waiting) {
+        ++stats_.executions_resolved_early;
+        resolve_oldest();
+      }
+      waiting_.push({launch_id, time_ns, now_ns_, class_id, slot, fingerprint(exec), 0},
+                    limits_.max_waiting);
     }
   }
 }
@@ -325,30 +297,9 @@ void Joiner::Impl::count_weight(Launch& launch, uint32_t class_id, uint64_t time
   }
 }
 
-void Joiner::Impl::push_waiting(const Waiting& entry) {
-  if (waiting_count_ == waiting_.size()) {
-    if (waiting_count_ >= limits_.max_waiting) {
-      ++stats_.executions_resolved_early;
-      resolve_oldest();
-    } else {
-      std::rotate(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(waiting_head_),
-                  waiting_.end());
-      waiting_head_ = 0;
-      waiting_.resize(
-          std::min<size_t>(std::max<size_t>(waiting_.size() * 2, 1024), limits_.max_waiting));
-    }
-  }
-  size_t at = waiting_head_ + waiting_count_;
-  if (at >= waiting_.size()) at -= waiting_.size();
-  waiting_[at] = entry;
-  ++waiting_count_;
-}
-
 void Joiner::Impl::resolve_oldest() {
-  const Waiting entry = waiting_[waiting_head_];
-  if (++waiting_head_ == waiting_.size()) waiting_head_ = 0;
-  --waiting_count_;
-  Process& p = *processes_[entry.process];
+  const Waiting entry = waiting_.pop();
+  Process& p = processes_[entry.process];
   if (Launch* launch = p.launches.find(entry.launch)) {
     join_exact(p, *launch, entry.class_id, entry.time_ns, entry.fingerprint);
   } else {
@@ -356,20 +307,44 @@ void Joiner::Impl::resolve_oldest() {
   }
 }
 
+void Joiner::Impl::add_pc_samples(ProcessId id, std::span<const gpuprof_pc_sample_v1> samples) {
+  const uint32_t slot = slot_of(id);
+  if (slot != ProcessTable::kNone) {
+    pcs_.add(slot, samples);
+    return;
+  }
+  stats_.processes_refused += samples.size();
+  for (const gpuprof_pc_sample_v1& record : samples) {
+    ++refused_.window.pc.records;
+    refused_.window.pc.counts += record.samples;
+    refused_.window.pc.refused += record.samples;
+  }
+}
+
+void Joiner::Impl::add_window(ProcessId id, const gpuprof_window_v1& record) {
+  if (Process* p = process(id)) {
+    p->sampled().add(record);
+  } else {
+    ++stats_.processes_refused;
+  }
+}
+
 void Joiner::Impl::add_ring_loss(ProcessId id, uint32_t probe, uint64_t records, uint32_t reason) {
   Process* p = process(id);
   if (!p) return;
+  const size_t slot = std::min<size_t>(reason, kLossReasonSlots - 1);
   if (probe == GPUPROF_PROBE_LAUNCH) p->launches_lost += records;
-  if (probe != GPUPROF_PROBE_EXEC) return;
-  p->window.lost_ring[std::min<size_t>(reason, kLossReasonSlots - 1)] += records;
+  if (probe == GPUPROF_PROBE_WINDOW) p->sampled().add_loss();
+  if (probe == GPUPROF_PROBE_EXEC) p->window.lost_ring[slot] += records;
+  if (probe == GPUPROF_PROBE_PC_SAMPLE) p->window.pc.lost_ring[slot] += records;
 }
 
 void Joiner::Impl::advance(uint64_t now_ns) {
   if (now_ns_ == 0) expired_at_ns_ = now_ns;
   now_ns_ = std::max(now_ns_, now_ns);
-  while (waiting_count_ != 0 && waiting_[waiting_head_].since_ns + limits_.grace_ns <= now_ns_) {
+  while (!waiting_.empty() && waiting_.front().since_ns + limits_.grace_ns <= now_ns_)
     resolve_oldest();
-  }
+  pcs_.advance(now_ns_);
   if (now_ns_ - expired_at_ns_ < kExpiryPeriodNs) return;
   expired_at_ns_ = now_ns_;
   expire();
@@ -378,7 +353,7 @@ void Joiner::Impl::advance(uint64_t now_ns) {
 void Joiner::Impl::expire() {
   LaunchCacheCounts counts;
   launch_count_ = 0;
-  for (const auto& p : processes_) {
+  for (const auto& p : processes_.slots()) {
     if (!p) continue;
     if (p->is_gone && p->gone_ns + 2 * limits_.grace_ns <= now_ns_) {
       p->launches.clear(counts);
@@ -390,15 +365,20 @@ void Joiner::Impl::expire() {
   count(counts);
 }
 
-JoinResult Joiner::Impl::finish() {
-  while (waiting_count_ != 0) resolve_oldest();
+JoinResult Joiner::Impl::finish(FrameSource* frames, DeviceSource* device) {
+  while (!waiting_.empty()) resolve_oldest();
+  pcs_.resolve_all();
   Spread spread = window_.rows([&](uint32_t slot) {
-    const Process& p = *processes_[slot];
+    const Process& p = processes_[slot];
     return p.launches_lost != 0 && p.max_weight_q32 <= kOneQ32;
   });
   JoinResult result;
   result.rows = std::move(spread.rows);
   stats_.stacks_trimmed += spread.stacks_trimmed;
+  if (!pcs_.table().empty()) {
+    PcAttribution(pcs_.table(), window_, processes_, limits_, frames, device)
+        .run(spread.class_of, result, stats_);
+  }
   account(result);
   result.stats = stats_;
   reset_window();
@@ -408,10 +388,10 @@ JoinResult Joiner::Impl::finish() {
 // What the rows say becomes the window's accounting; `pending` goes down by each of them, so that a
 // row too many or too few shows in Accounting::check().
 void Joiner::Impl::account(JoinResult& result) {
-  std::vector<uint32_t> places(processes_.size(), 0);
+  std::vector<uint32_t> places(processes_.slots().size(), 0);
   for (const Row& row : result.rows) {
-    Accounting& window = processes_[row.process]->window;
-    if (row.match == Match::kExact) continue;
+    Accounting& window = processes_[row.process].window;
+    if (row.match == Match::kExact || row.match == Match::kInvalid) continue;
     window.pending -= row.executions;
     window.pending_ns -= row.time_ns;
     if (row.match == Match::kSampled) {
@@ -424,36 +404,45 @@ void Joiner::Impl::account(JoinResult& result) {
   }
   const auto add = [&](Process& p) {
     const std::optional<uint64_t> emitted = p.lifetime.emitted;
+    const std::optional<uint64_t> pc_emitted = p.lifetime.pc.emitted;
     p.lifetime += p.window;
     p.lifetime.emitted = emitted;
-    result.processes.push_back({p.id, p.window, p.lifetime});
+    p.lifetime.pc.emitted = pc_emitted;
+    ProcessResult made{p.id, p.window, p.lifetime, p.sampling != nullptr, 0, {}};
+    if (p.sampling) {
+      made.pc_period = p.sampling->period();
+      made.windows = p.sampling->counts();
+    }
+    result.processes.push_back(made);
   };
-  for (size_t slot = 0; slot < processes_.size(); ++slot) {
+  for (size_t slot = 0; slot < places.size(); ++slot) {
     places[slot] = static_cast<uint32_t>(result.processes.size());
-    if (processes_[slot]) add(*processes_[slot]);
+    if (processes_.slots()[slot]) add(processes_[static_cast<uint32_t>(slot)]);
   }
-  if (refused_.window.received != 0) add(refused_);
+  if (refused_.window.received != 0 || refused_.window.pc.records != 0) add(refused_);
   for (Row& row : result.rows) row.process = places[row.process];
+  for (PcFunction& function : result.pc_functions) function.process = places[function.process];
 }
 
 void Joiner::Impl::reset_window() {
   window_.clear();
+  pcs_.reset_window();
   ++window_serial_;
   refused_.window = {};
-  for (auto& p : processes_) {
-    if (!p) continue;
-    p->window = {};
-    p->classes = p->exact_rows = 0;
-    p->last_class = UINT32_MAX;
-    if (!p->is_gone) continue;
-    launch_count_ -= p->launches.size();
+  for (uint32_t slot = 0; slot < processes_.slots().size(); ++slot) {
+    if (!processes_.slots()[slot]) continue;
+    Process& p = processes_[slot];
+    p.window = {};
+    p.classes = p.exact_rows = p.pc_sources = p.pc_entries = 0;
+    p.last_class = UINT32_MAX;
+    if (!p.is_gone) continue;
+    launch_count_ -= p.launches.size();
     LaunchCacheCounts counts;
-    p->launches.make_room(0, counts);
+    p.launches.make_room(0, counts);
     count(counts);
-    slots_.erase(p->id);
-    p.reset();
+    if (p.sampling) pcs_.forget(slot);
+    processes_.erase(slot);
   }
-  last_slot_ = UINT32_MAX;
 }
 
 void Joiner::Impl::remove(ProcessId id) {
@@ -465,7 +454,7 @@ void Joiner::Impl::remove(ProcessId id) {
 
 std::vector<StackId> Joiner::Impl::live_stacks() const {
   std::vector<StackId> stacks;
-  for (const auto& p : processes_) {
+  for (const auto& p : processes_.slots()) {
     if (p) p->launches.append_stacks(stacks);
   }
   std::sort(stacks.begin(), stacks.end());
@@ -485,6 +474,14 @@ void Joiner::add_execs(ProcessId process, std::span<const gpuprof_exec_v1> execs
   impl_->add_execs(process, execs);
 }
 
+void Joiner::add_pc_samples(ProcessId process, std::span<const gpuprof_pc_sample_v1> samples) {
+  impl_->add_pc_samples(process, samples);
+}
+
+void Joiner::add_window(ProcessId process, const gpuprof_window_v1& record) {
+  impl_->add_window(process, record);
+}
+
 void Joiner::add_ring_loss(ProcessId process, uint32_t probe, uint64_t records, uint32_t reason) {
   impl_->add_ring_loss(process, probe, records, reason);
 }
@@ -501,8 +498,14 @@ void Joiner::set_emitted(ProcessId process, uint64_t total) {
   if (Process* p = impl_->process(process)) p->lifetime.emitted = total;
 }
 
+void Joiner::set_pc_emitted(ProcessId process, uint64_t total) {
+  if (Process* p = impl_->process(process)) p->lifetime.pc.emitted = total;
+}
+
 void Joiner::advance(uint64_t now_ns) { impl_->advance(now_ns); }
-JoinResult Joiner::finish_window() { return impl_->finish(); }
+JoinResult Joiner::finish_window(FrameSource* frames, DeviceSource* device) {
+  return impl_->finish(frames, device);
+}
 
 void Joiner::remove_process(ProcessId process) { impl_->remove(process); }
 

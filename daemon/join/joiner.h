@@ -6,20 +6,26 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "daemon/base/process_id.h"
 #include "daemon/join/accounting.h"
+#include "daemon/join/pc_accounting.h"
+#include "daemon/join/sampling_windows.h"
 #include "daemon/join/stack_table.h"
 #include "proto/usdt_abi.h"
 
 namespace gpuprof::join {
 
+class DeviceSource;
+class FrameSource;
+
 enum class Match : uint8_t {
-  kInvalid = 0,
-  kExact,      // the execution's own launch had a stack
-  kSampled,    // spread over the sampled stacks of the same kernel or graph: an estimate
-  kUnmatched,  // no stack: Row::reason says why
+  kInvalid = 0,  // no execution: the row is there for PC samples that joined none
+  kExact,        // the execution's own launch had a stack
+  kSampled,      // spread over the sampled stacks of the same kernel or graph: an estimate
+  kUnmatched,    // no stack: Row::reason says why
 };
 const char* match_name(Match match);
 
@@ -33,8 +39,9 @@ struct Row {
   uint32_t tid = 0;  // of the launching thread, 0: unknown
   Match match = Match::kInvalid;
   Unmatched reason = Unmatched::kNone;
-  uint8_t kind = 0;        // enum gpuprof_kind; GPUPROF_KIND_INVALID: folded, shown as [other]
-  uint8_t copy_kind = 0;   // enum gpuprof_copy_kind
+  uint8_t kind = 0;       // enum gpuprof_kind; GPUPROF_KIND_INVALID: folded, shown as [other]
+  uint8_t copy_kind = 0;  // enum gpuprof_copy_kind
+  Serialized serialized = Serialized::kFalse;
   uint32_t device_id = 0;  // these four may be kFolded
   uint32_t context_id = 0;
   uint32_t stream_id = 0;
@@ -44,10 +51,36 @@ struct Row {
   uint64_t time_ns = 0;
 };
 
+// Device code of one process that was sampled.
+struct PcFunction {
+  uint32_t process = 0;  // index into JoinResult::processes
+  uint32_t device_id = 0;
+  uint64_t cubin_key = 0;
+  uint64_t function_name_id = 0;
+  PcAttrib attrib = PcAttrib::kNone;
+};
+
+// What one instruction did, on the call path of one row. The row's own time and executions are
+// handed out to its PC rows, wholly or not at all.
+struct PcRow {
+  uint32_t row = 0;            // index into JoinResult::rows
+  uint32_t function = 0;       // index into JoinResult::pc_functions
+  uint32_t pc_offset = 0;      // from the start of the function; kFolded: of many
+  uint32_t stall = 0;          // index into JoinResult::stalls; kFolded: of many
+  uint64_t samples = 0;        // StallKind::kStalled
+  uint64_t stall_samples = 0;  // StallKind::kNotIssued
+  uint64_t executions = 0;
+  uint64_t time_ns = 0;
+};
+
 struct ProcessResult {
   ProcessId process;    // {0, 0}: executions of processes beyond the limit (all evicted)
   Accounting window;    // of this output window
   Accounting lifetime;  // since the joiner first saw the process
+  // Something came of PC sampling: only then is Row::serialized worth a word.
+  bool is_sampled = false;
+  uint32_t pc_period = 0;  // log2 cycles, 0: unknown
+  WindowCounts windows;
 };
 
 struct JoinStats {
@@ -62,14 +95,22 @@ struct JoinStats {
   uint64_t streams_folded = 0;             // executions whose stream was dropped
   uint64_t rows_folded = 0;                // exact executions spread instead: too many rows
   uint64_t stacks_trimmed = 0;             // (kernel, stack) pairs left out of a spread
-  uint64_t processes_refused = 0;          // executions and launches of processes beyond the limit
+  uint64_t processes_refused = 0;          // records of processes beyond the limit
+  uint64_t pc_resolved_early = 0;          // records with a correlation: grace cut short
+  uint64_t pc_executions_refused = 0;      // serialized executions that no sample can name
+  uint64_t pc_folded = 0;                  // counts that lost their instruction or stall
+  uint64_t pc_stacks_trimmed = 0;          // (kernel, call path) pairs that got no samples
 };
 
 // The result of one output window. Rows are in a fixed order for a given input.
 struct JoinResult {
   std::vector<ProcessResult> processes;
+  // Every execution, and for PC samples that joined none rows without.
   std::vector<Row> rows;
-  JoinStats stats;  // since the joiner was made
+  std::vector<PcFunction> pc_functions;
+  std::vector<PcRow> pc_rows;       // ordered by row
+  std::vector<std::string> stalls;  // ncu's short names
+  JoinStats stats;                  // since the joiner was made
 };
 
 struct JoinerLimits {
@@ -95,6 +136,23 @@ struct JoinerLimits {
   uint32_t max_exact_rows = 128 * 1024;
   uint32_t max_spread_rows =
       128 * 1024;  // beyond: a kernel is spread over its heaviest stacks only
+
+  // How long a PC sample with a correlation waits for its execution and its launch: these are
+  // flushed every 100 ms.
+  uint64_t pc_grace_ns = 1'000'000'000;
+  uint32_t max_pc_waiting = 64 * 1024;             // 64 bytes each
+  uint64_t serialized_age_ns = 5'000'000'000;      // an execution waits for its PC samples
+  uint32_t max_serialized_executions = 64 * 1024;  // 80 bytes each
+  // Functions, by device, context and target; beyond: the samples are refused.
+  uint32_t max_pc_sources_per_process = 16 * 1024;
+  uint32_t max_pc_sources = 64 * 1024;
+  // (instruction, counter) pairs, 50 bytes each. Beyond either number an instruction's counts go to
+  // its function's, beyond 5/4 of it they are refused.
+  uint32_t max_pc_entries_per_process = 256 * 1024;
+  uint32_t max_pc_entries = 512 * 1024;
+  // (instruction, stall, call path) in the result, shared out among processes: each has what it
+  // needs or an equal share. Beyond, light instructions are folded into their function.
+  uint32_t max_pc_rows = 128 * 1024;
 };
 
 // Joins by (process, epoch, correlation). Launches and executions may come in any order. An
@@ -102,6 +160,10 @@ struct JoinerLimits {
 // at finish_window(), it counts as not sampled. Executions that were not sampled are summed by
 // kernel (graph nodes: by graph) and spread over that key's sampled stacks by residual weight (ADR
 // 0001).
+//
+// PC samples are joined when the window is finished (design.md, section 6): those with a
+// correlation to that execution's call path, the others to the executions of their kernel, in
+// proportion to GPU time.
 //
 // Every bound of JoinerLimits holds against a hostile producer; what a bound folds away is counted
 // and stays in the totals. One thread at a time. Nothing fails.
@@ -116,6 +178,9 @@ class Joiner {
   // namespace level (the one in the record is the target's).
   void add_launch(ProcessId process, const gpuprof_launch_v1& launch, StackId stack, uint32_t tid);
   void add_execs(ProcessId process, std::span<const gpuprof_exec_v1> execs);
+  void add_pc_samples(ProcessId process, std::span<const gpuprof_pc_sample_v1> samples);
+  // Before the executions that the window holds, as they come.
+  void add_window(ProcessId process, const gpuprof_window_v1& record);
 
   // Losses, for the accounting and for the reasons of unmatched executions.
   // `records` of `probe` (enum gpuprof_probe) did not arrive; `reason` is a probe::LossReason.
@@ -124,14 +189,18 @@ class Joiner {
   void set_shim_loss(ProcessId process, uint32_t drop_class, uint64_t total);
   // Records of exec_v1 that the shim emitted since the daemon attached.
   void set_emitted(ProcessId process, uint64_t total);
+  // Likewise, of pc_sample_v1.
+  void set_pc_emitted(ProcessId process, uint64_t total);
 
   // Once a poll round, after both rings were drained. CLOCK_MONOTONIC. Ends graces, forgets
   // launches.
   void advance(uint64_t now_ns);
 
-  // Closes the output window: every received execution is in the result, once. Drain both rings
-  // first. Launches stay for executions of the next window.
-  JoinResult finish_window();
+  // Closes the output window: every received execution is in the result, once, and every PC sample.
+  // Drain both rings first. Launches stay for executions of the next window. The sources tell what
+  // the counters of PC samples mean and which kernel a function belongs to; without, samples count
+  // as unnamed.
+  JoinResult finish_window(FrameSource* frames = nullptr, DeviceSource* device = nullptr);
 
   // The process is gone and its rings are drained. Its launches are forgotten once nothing of it
   // can wait for them any more, itself at the end of the next finish_window().

@@ -62,6 +62,7 @@ uint32_t Window::classify(const ClassKey& key, uint32_t& used) {
   ClassKey other;
   other.process = key.process;
   other.device_id = other.context_id = other.stream_id = kFolded;
+  other.serialized = Serialized::kUnknown;
   return insert_class(other);  // one a process: bounded by the process table
 }
 
@@ -102,8 +103,9 @@ Row Window::row_of(uint32_t class_id) const {
   const ClassKey& key = classes_[class_id].key;
   Row row;
   row.process = key.process;
-  row.kind = static_cast<uint8_t>(key.kind);
-  row.copy_kind = static_cast<uint8_t>(key.copy_kind);
+  row.kind = key.kind;
+  row.copy_kind = key.copy_kind;
+  row.serialized = key.serialized;
   row.device_id = key.device_id;
   row.context_id = key.context_id;
   row.stream_id = key.stream_id;
@@ -149,7 +151,7 @@ Window::Candidates Window::candidates(const Groups& groups, uint32_t group) cons
 }
 
 void Window::spread_class(uint32_t class_id, const Candidates& from, std::vector<double>& carry,
-                          std::vector<Row>& out) const {
+                          Spread& out) const {
   const auto& tallies = classes_[class_id].value.without_stack;
   Tally total = tallies[static_cast<size_t>(Unmatched::kNoSample)];
   const Tally& lost = tallies[static_cast<size_t>(Unmatched::kLaunchLost)];
@@ -167,12 +169,12 @@ void Window::spread_class(uint32_t class_id, const Candidates& from, std::vector
     row.match = Match::kSampled;
     row.executions = executions[i];
     row.time_ns = times[i];
-    out.push_back(row);
+    out.push(class_id, row);
   }
 }
 
 void Window::unmatched_rows(uint32_t class_id, bool has_samples, bool launches_lost,
-                            std::vector<Row>& out) const {
+                            Spread& out) const {
   std::array<Tally, kUnmatchedCount> tallies = classes_[class_id].value.without_stack;
   Tally& no_sample = tallies[static_cast<size_t>(Unmatched::kNoSample)];
   Tally& lost = tallies[static_cast<size_t>(Unmatched::kLaunchLost)];
@@ -186,7 +188,7 @@ void Window::unmatched_rows(uint32_t class_id, bool has_samples, bool launches_l
     row.reason = static_cast<Unmatched>(reason);
     row.executions = tallies[reason].executions;
     row.time_ns = tallies[reason].time_ns;
-    out.push_back(row);
+    out.push(class_id, row);
   }
 }
 
@@ -199,7 +201,7 @@ Spread Window::make_rows(const std::vector<bool>& launches_lost) const {
     row.match = Match::kExact;
     row.executions = entry.value.executions;
     row.time_ns = entry.value.time_ns;
-    result.rows.push_back(row);
+    result.push(entry.key.class_id, row);
   }
   const Groups groups = index_groups();
   uint64_t classes_left = classes_.size();
@@ -220,10 +222,9 @@ Spread Window::make_rows(const std::vector<bool>& launches_lost) const {
     for (uint32_t at = begin; at < end; ++at) {
       const uint32_t class_id = groups.classes[at];
       const size_t before = result.rows.size();
-      if (has_samples) spread_class(class_id, from, carry, result.rows);
+      if (has_samples) spread_class(class_id, from, carry, result);
       budget -= std::min<uint64_t>(budget, result.rows.size() - before);
-      unmatched_rows(class_id, has_samples, launches_lost[classes_[class_id].key.process],
-                     result.rows);
+      unmatched_rows(class_id, has_samples, launches_lost[classes_[class_id].key.process], result);
     }
     classes_left -= end - begin;
   }

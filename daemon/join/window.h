@@ -21,8 +21,10 @@ struct ClassKey {
   uint32_t context_id = 0;
   uint32_t stream_id = 0;
   uint32_t graph_id = 0;
-  uint16_t kind = 0;  // GPUPROF_KIND_INVALID: [other]
-  uint16_t copy_kind = 0;
+  uint8_t kind = 0;  // GPUPROF_KIND_INVALID: [other]
+  uint8_t copy_kind = 0;
+  Serialized serialized = Serialized::kFalse;
+  uint8_t reserved = 0;
 
   friend bool operator==(const ClassKey&, const ClassKey&) = default;
 };
@@ -37,8 +39,14 @@ struct Tally {
 };
 
 struct Spread {
-  std::vector<Row> rows;        // Row::process is the process slot
-  uint64_t stacks_trimmed = 0;  // (key, stack) pairs left out
+  std::vector<Row> rows;           // Row::process is the process slot
+  std::vector<uint32_t> class_of;  // by row
+  uint64_t stacks_trimmed = 0;     // (key, stack) pairs left out
+
+  void push(uint32_t class_id, const Row& row) {
+    rows.push_back(row);
+    class_of.push_back(class_id);
+  }
 };
 
 // Bounded by the class and row limits. One thread.
@@ -62,6 +70,10 @@ class Window {
   // group. False: no room.
   bool add_weight(uint32_t group, StackId stack, uint32_t tid, uint64_t weight_q32,
                   uint64_t time_ns, bool is_first);
+
+  // A row of this class, without executions.
+  [[nodiscard]] Row row_of(uint32_t class_id) const;
+  [[nodiscard]] uint32_t class_count() const { return static_cast<uint32_t>(classes_.size()); }
 
   // Every execution as rows. `only_loss_explains(process slot)`: the process took every launch and
   // lost some, so that an execution without a launch means a lost one.
@@ -110,10 +122,8 @@ class Window {
   [[nodiscard]] Groups index_groups() const;
   [[nodiscard]] Candidates candidates(const Groups& groups, uint32_t group) const;
   void spread_class(uint32_t class_id, const Candidates& from, std::vector<double>& carry,
-                    std::vector<Row>& out) const;
-  void unmatched_rows(uint32_t class_id, bool has_samples, bool launches_lost,
-                      std::vector<Row>& out) const;
-  [[nodiscard]] Row row_of(uint32_t class_id) const;
+                    Spread& out) const;
+  void unmatched_rows(uint32_t class_id, bool has_samples, bool launches_lost, Spread& out) const;
 
   const JoinerLimits& limits_;
   FlatIndex<ClassKey, Class> classes_;

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SamplingWindows: when the contexts of one process were sampled, and how.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/join/pc_accounting.h"
+#include "proto/usdt_abi.h"
+
+namespace gpuprof::join {
+
+// Did an execution run alone because of us: the label gpu_serialized.
+enum class Serialized : uint8_t { kFalse = 0, kTrue, kUnknown };
+// "false", "true", "unknown".
+const char* serialized_name(Serialized serialized);
+
+// Windows come in order for each context, before the executions in them (these wait for a flush).
+// Where a record is missing nothing is known of any context from the last record that came of it to
+// the next: kUnknown, never a guess. Bounded. One thread.
+class SamplingWindows {
+ public:
+  static constexpr size_t kMaxContexts = 256;
+  static constexpr size_t kMaxSpans = 64;  // of one context; older: unknown
+
+  void add(const gpuprof_window_v1& record);
+  // Window records of the process are missing.
+  void add_loss();
+
+  // Of an execution that started at `start_ns`.
+  [[nodiscard]] Serialized at(uint32_t device_id, uint32_t context_id, uint64_t start_ns) const;
+  [[nodiscard]] const WindowCounts& counts() const { return counts_; }
+  // log2 cycles of the latest window, 0: none was opened.
+  [[nodiscard]] uint32_t period() const { return period_; }
+  [[nodiscard]] bool lost_any() const { return lost_any_; }
+
+ private:
+  struct Span {
+    uint64_t begin_ns, end_ns;  // [begin, end)
+    Serialized state;
+  };
+  struct Track {
+    uint32_t device_id, context_id;
+    bool is_open = false;
+    bool is_unknown = false;  // since last_ns
+    uint32_t mode = 0;        // of the open window
+    uint64_t window_id = 0;
+    uint64_t open_ns = 0;
+    uint64_t last_ns = 0;          // of the latest record
+    uint64_t forgotten_ns = 0;     // before: spans were dropped
+    std::vector<Span> spans = {};  // by time; only those that are not kFalse
+  };
+
+  Track* track(const gpuprof_window_v1& record);
+  static void push(Track& track, const Span& span);
+  void open(Track& track, const gpuprof_window_v1& record);
+  void close(Track& track, const gpuprof_window_v1& record);
+
+  std::vector<Track> tracks_;
+  WindowCounts counts_;
+  uint32_t period_ = 0;
+  bool lost_any_ = false;  // also of contexts that no record came of
+  bool refused_any_ = false;
+};
+
+}  // namespace gpuprof::join
