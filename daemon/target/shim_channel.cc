@@ -215,6 +215,13 @@ Result<ShimStatus> ShimChannel::read_status(Wait wait) const {
   return decode_status(page);
 }
 
+Result<UniqueFd> ShimChannel::open_for_reading() const {
+  const std::string path = "/proc/self/fd/" + std::to_string(fd_.get());
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return fail_errno(Code::kUnavailable, errno, "re-opening the shim's memfd");
+  return fd;
+}
+
 Status ShimChannel::acquire(const std::string& controller_name) {
   if (acquired_) return {};
   struct flock lock = {};

@@ -65,6 +65,9 @@ class ShimChannel {
   // Tier off; keeps the lock, so that nobody re-arms before the final records are read.
   Status release();
 
+  // The verified memfd for reading only, without our lock: it may outlive the channel.
+  [[nodiscard]] Result<UniqueFd> open_for_reading() const;
+
   [[nodiscard]] ProcessId process() const { return process_; }
 
  private:

@@ -7,7 +7,7 @@ packages_main=(
   build-essential pkg-config cmake ninja-build git ca-certificates
   clang llvm clang-format shellcheck binutils file
   protobuf-compiler libprotobuf-dev libcli11-dev libspdlog-dev libexpected-dev
-  libxxhash-dev libzstd-dev zlib1g-dev libbz2-dev liblzma-dev libcap-dev
+  libxxhash-dev libzstd-dev zlib1g-dev libbz2-dev liblzma-dev libcap-dev nettle-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   libc6-dbg # names clone3, a thread's outermost frame, which the end-to-end tests check
   python3 python3-pip

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cubin/store.h"
+
+#include <nettle/sha2.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace gpuprof::cubin {
+namespace {
+
+// Level 1: 400 MB/s and more, on the thread that reads targets; higher ones save a tenth.
+constexpr int kLevel = 1;
+
+std::string hex(std::span<const uint8_t> bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  out.reserve(bytes.size() * 2);
+  for (const uint8_t byte : bytes) {
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+  }
+  return out;
+}
+
+std::string digest_of(sha256_ctx& context) {
+  uint8_t digest[SHA256_DIGEST_SIZE];
+  sha256_digest(&context, sizeof digest, digest);
+  return hex(digest);
+}
+
+const uint8_t* data_of(std::span<const std::byte> bytes) {
+  return reinterpret_cast<const uint8_t*>(bytes.data());
+}
+
+uint64_t parsed_size(const Image& image) {
+  return image.bytes().size() + image.line_index_bytes() +
+         image.functions().size() * sizeof(Function);
+}
+
+}  // namespace
+
+struct Store::Entry {
+  std::string sha256;
+  std::vector<std::byte> compressed;
+  uint64_t raw_bytes = 0;
+  std::shared_ptr<const Image> parsed;
+  uint64_t parsed_bytes = 0;
+  std::optional<Error> malformed;
+};
+
+struct Store::Writer::State {
+  struct FreeContext {
+    void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
+  };
+  std::unique_ptr<ZSTD_CCtx, FreeContext> zstd{ZSTD_createCCtx()};
+  sha256_ctx sha = {};
+  std::vector<std::byte> compressed;
+  std::vector<std::byte> block = std::vector<std::byte>(ZSTD_CStreamOutSize());
+  uint64_t raw_bytes = 0;
+};
+
+Store::Store(const StoreLimits& limits) : limits_(limits) {}
+Store::~Store() = default;
+
+Store::Writer::Writer(Store& store) : store_(store), state_(std::make_unique<State>()) {
+  ZSTD_CCtx_setParameter(state_->zstd.get(), ZSTD_c_compressionLevel, kLevel);
+  restart();
+}
+Store::Writer::~Writer() = default;
+
+void Store::Writer::restart() {
+  ZSTD_CCtx_reset(state_->zstd.get(), ZSTD_reset_session_only);
+  sha256_init(&state_->sha);
+  state_->compressed = {};
+  state_->raw_bytes = 0;
+}
+
+Status Store::Writer::compress(std::span<const std::byte> bytes, bool last) {
+  ZSTD_inBuffer in = {bytes.data(), bytes.size(), 0};
+  size_t left = 1;
+  while (in.pos < in.size || (last && left != 0)) {
+    ZSTD_outBuffer out = {state_->block.data(), state_->block.size(), 0};
+    left = ZSTD_compressStream2(state_->zstd.get(), &out, &in, last ? ZSTD_e_end : ZSTD_e_continue);
+    if (ZSTD_isError(left) != 0)
+      return fail(Code::kInternal, std::string("zstd: ") + ZSTD_getErrorName(left));
+    if (state_->compressed.size() + out.pos > store_.limits_.max_bytes)
+      return fail(Code::kUnavailable, "the image is larger than the store of cubins");
+    state_->compressed.insert(state_->compressed.end(), state_->block.begin(),
+                              state_->block.begin() + static_cast<std::ptrdiff_t>(out.pos));
+  }
+  return {};
+}
+
+Status Store::Writer::add(std::span<const std::byte> bytes) {
+  sha256_update(&state_->sha, bytes.size(), data_of(bytes));
+  state_->raw_bytes += bytes.size();
+  return compress(bytes, false);
+}
+
+Result<std::string> Store::Writer::finish() {
+  if (auto ok = compress({}, true); !ok) return tl::unexpected<Error>(ok.error());
+  state_->compressed.shrink_to_fit();
+  return store_.put(digest_of(state_->sha), std::move(state_->compressed), state_->raw_bytes);
+}
+
+Result<std::string> Store::put(std::string sha256, std::vector<std::byte> compressed,
+                               uint64_t raw_bytes) {
+  const std::lock_guard lock(mutex_);
+  if (find(sha256) != nullptr) return sha256;
+  auto entry = std::make_shared<Entry>();
+  entry->sha256 = sha256;
+  entry->compressed = std::move(compressed);
+  entry->raw_bytes = raw_bytes;
+  stats_.images += 1;
+  stats_.bytes += entry->compressed.size();
+  stats_.raw_bytes += raw_bytes;
+  by_hash_[sha256] = entries_.insert(entries_.end(), std::move(entry));
+  make_room();
+  return sha256;
+}
+
+std::shared_ptr<Store::Entry> Store::find(const std::string& sha256) {
+  const auto it = by_hash_.find(sha256);
+  if (it == by_hash_.end()) return nullptr;
+  entries_.splice(entries_.end(), entries_, it->second);
+  return *it->second;
+}
+
+void Store::make_room() {
+  while (stats_.bytes > limits_.max_bytes && entries_.size() > 1) {
+    const Entry& oldest = *entries_.front();
+    stats_.images -= 1;
+    stats_.bytes -= oldest.compressed.size();
+    stats_.raw_bytes -= oldest.raw_bytes;
+    stats_.parsed_bytes -= oldest.parsed_bytes;
+    stats_.evicted += 1;
+    by_hash_.erase(oldest.sha256);
+    entries_.pop_front();
+  }
+}
+
+void Store::make_parsed_room(const Entry& newest) {
+  for (const auto& entry : entries_) {
+    if (stats_.parsed_bytes <= limits_.max_parsed_bytes) return;
+    if (entry.get() == &newest || !entry->parsed) continue;
+    stats_.parsed_bytes -= std::exchange(entry->parsed_bytes, 0);
+    entry->parsed.reset();
+  }
+}
+
+Result<std::vector<std::byte>> Store::bytes(const std::string& sha256) {
+  std::shared_ptr<Entry> entry;
+  {
+    const std::lock_guard lock(mutex_);
+    entry = find(sha256);
+  }
+  if (entry == nullptr) return fail(Code::kNotFound, "the cubin is not in the store any more");
+  std::vector<std::byte> out(entry->raw_bytes);
+  const size_t got =
+      ZSTD_decompress(out.data(), out.size(), entry->compressed.data(), entry->compressed.size());
+  if (ZSTD_isError(got) != 0 || got != out.size())
+    return fail(Code::kInternal, "zstd: a stored cubin cannot be read back");
+  return out;
+}
+
+Result<std::shared_ptr<const Image>> Store::image(const std::string& sha256) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto entry = find(sha256);
+    if (entry != nullptr && entry->parsed) return entry->parsed;
+    if (entry != nullptr && entry->malformed) return tl::unexpected<Error>(*entry->malformed);
+  }
+  auto raw = bytes(sha256);
+  if (!raw) return tl::unexpected<Error>(raw.error());
+  auto image = Image::parse(std::move(*raw));
+  const std::lock_guard lock(mutex_);
+  const auto entry = find(sha256);
+  if (entry == nullptr || entry->parsed) return image;  // evicted or parsed meanwhile
+  if (!image) {
+    if (!entry->malformed) ++stats_.malformed;
+    entry->malformed = image.error();
+    return image;
+  }
+  entry->parsed = *image;
+  entry->parsed_bytes = parsed_size(**image);
+  stats_.parsed_bytes += entry->parsed_bytes;
+  make_parsed_room(*entry);
+  return image;
+}
+
+StoreStats Store::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+std::string sha256_hex(std::span<const std::byte> bytes) {
+  sha256_ctx context;
+  sha256_init(&context);
+  sha256_update(&context, bytes.size(), data_of(bytes));
+  return digest_of(context);
+}
+
+}  // namespace gpuprof::cubin
