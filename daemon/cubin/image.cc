@@ -2,6 +2,7 @@
 #include "daemon/cubin/image.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "daemon/cubin/elf_image.h"
@@ -28,6 +29,8 @@ std::string_view callee_name(std::string_view symbol, std::string_view kernel) {
   }
   return rest.empty() ? symbol : rest;
 }
+
+uint64_t name_hash(std::string_view name) { return std::hash<std::string_view>()(name); }
 
 }  // namespace
 
@@ -59,7 +62,7 @@ struct Image::Impl {
     uint32_t kernel = kNone;  // of `functions`: what the section's device functions are called by
   };
   struct Named {
-    std::string_view name;
+    uint64_t hash = 0;
     uint32_t function = 0;   // of `functions`
     bool ambiguous = false;  // local functions of two sections have it
   };
@@ -83,7 +86,8 @@ struct Image::Impl {
   std::vector<Section> sections;  // like elf.texts
   std::vector<Function> functions;
   std::vector<uint32_t> text_of_function;  // like `functions`: index into `sections`
-  std::vector<Named> by_name;              // sorted; a hash table could be made to collide
+  // Sorted by hash, then name: names that were made to collide cost a lookup no more than others.
+  std::vector<Named> by_name;
   uint64_t limit = kSectionAlignment;
 };
 
@@ -120,19 +124,22 @@ void Image::Impl::place_functions() {
 
 void Image::Impl::index_names() {
   by_name.reserve(functions.size());
-  for (uint32_t i = 0; i < functions.size(); ++i)
-    by_name.push_back({functions[i].mangled, i, false});
+  for (uint32_t i = 0; i < functions.size(); ++i) {
+    by_name.push_back({name_hash(functions[i].mangled), i, false});
+  }
   std::sort(by_name.begin(), by_name.end(), [this](const Named& a, const Named& b) {
-    if (a.name != b.name) return a.name < b.name;
-    const bool a_kernel = functions[a.function].is_kernel;
-    const bool b_kernel = functions[b.function].is_kernel;
-    return a_kernel != b_kernel ? a_kernel : a.function < b.function;
+    if (a.hash != b.hash) return a.hash < b.hash;
+    const Function& left = functions[a.function];
+    const Function& right = functions[b.function];
+    if (left.mangled != right.mangled) return left.mangled < right.mangled;
+    return left.is_kernel != right.is_kernel ? left.is_kernel : a.function < b.function;
   });
   size_t kept = 0;
   for (const Named& at : by_name) {
-    if (kept == 0 || by_name[kept - 1].name != at.name) {
+    const Function* const last = kept == 0 ? nullptr : &functions[by_name[kept - 1].function];
+    if (last == nullptr || last->mangled != functions[at.function].mangled) {
       by_name[kept++] = at;
-    } else if (!functions[by_name[kept - 1].function].is_kernel) {
+    } else if (!last->is_kernel) {
       by_name[kept - 1].ambiguous = true;
     }
   }
@@ -156,13 +163,21 @@ Image::Impl::Owner Image::Impl::owner_of(const Section& section, uint64_t offset
 }
 
 const Image::Impl::Named* Image::Impl::find(std::string_view name) const {
-  const auto at = std::lower_bound(
-      by_name.begin(), by_name.end(), name,
-      [](const Named& entry, std::string_view value) { return entry.name < value; });
-  return at == by_name.end() || at->name != name ? nullptr : &*at;
+  const uint64_t hash = name_hash(name);
+  const auto at = std::lower_bound(by_name.begin(), by_name.end(), name,
+                                   [&](const Named& entry, std::string_view value) {
+                                     if (entry.hash != hash) return entry.hash < hash;
+                                     return functions[entry.function].mangled < value;
+                                   });
+  return at == by_name.end() || functions[at->function].mangled != name ? nullptr : &*at;
 }
 
 void Image::Impl::add_chain(uint32_t number, std::string_view function, Resolution& to) const {
+  size_t frames = 2;  // and the kernel above a device function
+  for (uint32_t up = lines->location(number).caller; up != 0; ++frames) {
+    up = lines->location(up - 1).caller;
+  }
+  to.frames.reserve(frames);
   for (;;) {
     const LineLocation& at = lines->location(number);
     const bool inlined = at.caller != 0;

@@ -17,14 +17,13 @@ Result<LineTable> LineTable::build(const ElfImage& elf) {
 }
 
 std::optional<uint32_t> LineTable::find(uint32_t text, uint32_t offset, uint32_t not_before) const {
-  const auto after = std::upper_bound(sequences_.begin(), sequences_.end(), offset,
-                                      [text](uint32_t value, const Sequence& sequence) {
-                                        return text != sequence.text ? text < sequence.text
-                                                                     : value < sequence.begin;
-                                      });
-  if (after == sequences_.begin()) return std::nullopt;
+  const auto begin = sequences_.begin() + first_sequence_[text];
+  const auto after =
+      std::upper_bound(begin, sequences_.begin() + first_sequence_[text + 1], offset,
+                       [](uint32_t value, const Sequence& at) { return value < at.begin; });
+  if (after == begin) return std::nullopt;
   const Sequence& sequence = *(after - 1);
-  if (sequence.text != text || offset >= sequence.end) return std::nullopt;
+  if (offset >= sequence.end) return std::nullopt;
   const auto first = rows_.begin() + sequence.first_row;
   const auto row =
       std::upper_bound(first, first + sequence.row_count, offset,
@@ -36,7 +35,8 @@ std::optional<uint32_t> LineTable::find(uint32_t text, uint32_t offset, uint32_t
 }
 
 uint64_t LineTable::size_bytes() const {
-  uint64_t size = sequences_.capacity() * sizeof(Sequence) + rows_.capacity() * sizeof(Row) +
+  uint64_t size = first_sequence_.capacity() * sizeof(uint32_t) +
+                  sequences_.capacity() * sizeof(Sequence) + rows_.capacity() * sizeof(Row) +
                   locations_.capacity() * sizeof(LineLocation) +
                   functions_.capacity() * sizeof(std::string_view);
   for (const std::string& file : files_) size += sizeof(std::string) + file.capacity();

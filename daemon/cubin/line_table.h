@@ -64,7 +64,8 @@ class LineTable {
     uint32_t row_count = 0;
   };
 
-  std::vector<Sequence> sequences_;  // by (text, begin)
+  std::vector<Sequence> sequences_;       // by (text, begin)
+  std::vector<uint32_t> first_sequence_;  // by text section, and the number of all
   std::vector<Row> rows_;
   std::vector<LineLocation> locations_;
   std::deque<std::string> files_;            // [0]: unknown

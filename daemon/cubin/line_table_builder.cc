@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <string>
 
 namespace gpuprof::cubin {
@@ -194,6 +195,10 @@ LineTable LineTableBuilder::finish() {
                    [](const auto& a, const auto& b) {
                      return a.text != b.text ? a.text < b.text : a.begin < b.begin;
                    });
+  table_.first_sequence_.assign(elf_.texts.size() + 1, 0);
+  for (const auto& sequence : table_.sequences_) ++table_.first_sequence_[sequence.text + 1];
+  std::partial_sum(table_.first_sequence_.begin(), table_.first_sequence_.end(),
+                   table_.first_sequence_.begin());
   table_.sequences_.shrink_to_fit();
   table_.rows_.shrink_to_fit();
   table_.locations_.shrink_to_fit();
