@@ -57,6 +57,9 @@ enum class Key : uint32_t {
   kPcDropEvery,
   kPcOomAt,
   kPcOom,
+  kGraphPcData,
+  kHashReplaced,
+  kDropOnDevice,
   kCount,
 };
 

@@ -304,7 +304,9 @@ bool queue_record(const Execution& execution) {
   if ((cupti().kinds.load(std::memory_order_relaxed) >> execution.kind & 1) == 0) return false;
   Interface* driver = driver_interface();
   driver->totals.queued.fetch_add(1, std::memory_order_relaxed);
-  if (every(Key::kDropEvery, queued.fetch_add(1, std::memory_order_relaxed) + 1)) {
+  const uint64_t lost_device = driver->setting(Key::kDropOnDevice);
+  if ((lost_device != 0 && lost_device == execution.device_id) ||
+      every(Key::kDropEvery, queued.fetch_add(1, std::memory_order_relaxed) + 1)) {
     count_dropped(1);
     return true;
   }

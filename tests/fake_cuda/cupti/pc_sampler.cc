@@ -109,7 +109,7 @@ void PcSampler::ran(const Execution& work, const char* label, bool instant) {
   if (!active() || wedged) return;
   if (work.code == nullptr && work.kind != CUPTI_ACTIVITY_KIND_MEMSET) return;
   const bool serialized = config.mode == CUPTI_PC_SAMPLING_COLLECTION_MODE_KERNEL_SERIALIZED;
-  if (serialized && work.graph_id != 0) {  // gives no PC data
+  if (serialized && work.graph_id != 0 && driver_interface()->setting(Key::kGraphPcData) == 0) {
     ++pc_totals().graph_skipped;
     return;
   }

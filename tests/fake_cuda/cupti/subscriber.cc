@@ -110,6 +110,8 @@ void on_resource(uint32_t cbid, CUcontext context, void* descriptor) {
 uint64_t run_hash(const char* image, size_t size, bool temporary) {
   auto* hash = cupti().hash.load();
   if (hash == nullptr) return own_crc(image, size);
+  // Another tool registered its own callback, which replaces the first one.
+  if (driver_interface()->setting(Key::kHashReplaced) != 0) return ~own_crc(image, size);
   ThreadState& thread = driver_interface()->thread();
   const Inside before = thread.inside;
   thread.inside = Inside::kHash;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fake_cuda_play SESSION: plays a session file, one thread for each of its threads.
 #include <pthread.h>
+#include <signal.h>
 
 #include <cstdio>
 #include <vector>
@@ -33,6 +34,9 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: fake_cuda_play SESSION\n");
     return 2;
   }
+  struct sigaction action {};
+  action.sa_handler = [](int) { fakecuda::stop_playing(); };
+  sigaction(SIGTERM, &action, nullptr);
   Stage* stage = fakecuda::set_stage(argv[1]);
   std::vector<pthread_t> threads;
   std::vector<Arguments> arguments;

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -59,9 +60,17 @@ uint64_t now_ns() {
   return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
 }
 
+std::atomic<bool> stopping{false};
+
+/// In pieces, so that a session can be stopped.
 void sleep_ns(uint64_t ns) {
-  timespec pause{static_cast<time_t>(ns / 1'000'000'000u), static_cast<long>(ns % 1'000'000'000u)};
-  nanosleep(&pause, nullptr);
+  constexpr uint64_t kPieceNs = 50'000'000;
+  while (ns != 0 && !stopping) {
+    const uint64_t piece = ns < kPieceNs ? ns : kPieceNs;
+    const timespec pause{0, static_cast<long>(piece)};
+    nanosleep(&pause, nullptr);
+    ns -= piece;
+  }
 }
 
 CUstream new_stream() {
@@ -76,6 +85,7 @@ struct LaunchCall {
   CUstream stream;
   CUgraphExec graph;
   CUresult result;
+  bool cooperative;
 };
 
 void launch_body(void* argument) {
@@ -85,6 +95,11 @@ void launch_body(void* argument) {
     return;
   }
   void* parameters[] = {&call->duration_ns};
+  if (call->cooperative) {
+    call->result =
+        cuLaunchCooperativeKernel(call->function, 1, 1, 1, 32, 1, 1, 0, call->stream, parameters);
+    return;
+  }
   call->result =
       cuLaunchKernel(call->function, 1, 1, 1, 32, 1, 1, 0, call->stream, parameters, nullptr);
 }
@@ -115,7 +130,8 @@ CUgraphExec make_graph(const Stage& stage, const GraphSpec& spec) {
   require(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
   for (const std::string& name : spec.nodes) {
     const LoadedKernel& kernel = stage.kernels.at(name);
-    LaunchCall call{kernel.function, kernel.duration.low_ns, stream, nullptr, CUDA_SUCCESS};
+    LaunchCall call{
+        kernel.function, kernel.spec.duration.low_ns, stream, nullptr, CUDA_SUCCESS, false};
     launch_body(&call);
   }
   CUgraph graph = nullptr;
@@ -125,7 +141,23 @@ CUgraphExec make_graph(const Stage& stage, const GraphSpec& spec) {
   return exec;
 }
 
+CUfunction get_function(CUmodule module, const KernelSpec& spec) {
+  CUfunction function = nullptr;
+  require(cuModuleGetFunction(&function, module, spec.function.c_str()), "cuModuleGetFunction");
+  if (!spec.pcs.empty() && fake_cuda_pcs(function, spec.pcs.c_str()) != 0) exit(2);
+  return function;
+}
+
+CUresult load_module(const ModuleSpec& spec, const std::vector<char>& image, CUmodule* module) {
+  if (spec.foreign) fake_cuda_set("hash_replaced", "1");
+  const CUresult result = cuModuleLoadData(module, image.data());
+  if (spec.foreign) fake_cuda_set("hash_replaced", "0");
+  return result;
+}
+
 }  // namespace
+
+void stop_playing() { stopping.store(true); }
 
 Stage* set_stage(const char* path) {
   auto* stage = new Stage{read_session(path), {}, {}, {}};
@@ -137,19 +169,18 @@ Stage* set_stage(const char* path) {
   }
   require(cuInit(0), "cuInit");
   std::map<std::string, CUmodule> modules;
-  stage->session.modules.try_emplace("default", "");
-  stage->session.module_bytes.try_emplace("default", 4096);
-  for (const auto& [name, file] : stage->session.modules) {
-    stage->images[name] =
-        file.empty() ? synthetic(name, stage->session.module_bytes[name]) : read_image(file);
-    require(cuModuleLoadData(&modules[name], stage->images[name].data()), "cuModuleLoadData");
+  if (stage->session.modules.try_emplace("default").second)
+    stage->session.module_order.insert(stage->session.module_order.begin(), "default");
+  for (const std::string& name : stage->session.module_order) {
+    const ModuleSpec& spec = stage->session.modules[name];
+    std::vector<char>& image = stage->images[name];
+    image = spec.file.empty() ? synthetic(name, spec.bytes) : read_image(spec.file);
+    if (!spec.later) require(load_module(spec, image, &modules[name]), "cuModuleLoadData");
   }
   for (const auto& [name, spec] : stage->session.kernels) {
     LoadedKernel& kernel = stage->kernels[name];
-    kernel.duration = spec.duration;
-    require(cuModuleGetFunction(&kernel.function, modules[spec.module], spec.function.c_str()),
-            "cuModuleGetFunction");
-    if (!spec.pcs.empty() && fake_cuda_pcs(kernel.function, spec.pcs.c_str()) != 0) exit(2);
+    kernel.spec = spec;
+    if (CUmodule module = modules[spec.module]) kernel.function = get_function(module, spec);
   }
   for (const auto& [name, spec] : stage->session.graphs)
     stage->graphs[name] = make_graph(*stage, spec);
@@ -161,14 +192,17 @@ Player::Player(Stage& stage, const ThreadSpec& thread, const char* root)
       thread_(thread),
       root_(root),
       random_(stage.session.seed + std::hash<std::string>{}(thread.name)),
-      stream_(new_stream()),
       loop_left_(thread.ops.size(), 0) {
+  CUcontext context = nullptr;
+  require(cuDevicePrimaryCtxRetain(&context, thread.device), "cuDevicePrimaryCtxRetain");
+  require(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+  stream_ = new_stream();
   labels_[0] = new std::string(root_);
   fake_cuda_label(labels_[0]->c_str());
 }
 
 void Player::play() {
-  for (size_t at = 0; at < thread_.ops.size();) step(thread_.ops[at], at);
+  for (size_t at = 0; at < thread_.ops.size() && !stopping;) step(thread_.ops[at], at);
 }
 
 void Player::below_path(void (*body)(void*), void* argument) {
@@ -184,17 +218,33 @@ void Player::pace() {
   due_ns_ += 1'000'000'000 / rate_;
 }
 
+CUfunction Player::function_of(const Op& op) {
+  const LoadedKernel& kernel = stage_.kernels.at(op.name);
+  const auto loaded = loaded_.find(kernel.spec.module);
+  if (loaded != loaded_.end()) {
+    CUfunction& function = functions_[op.name];
+    if (function == nullptr) function = get_function(loaded->second, kernel.spec);
+    return function;
+  }
+  if (kernel.function == nullptr) {
+    fprintf(stderr, "session line %d: the module of %s is not loaded\n", op.line, op.name.c_str());
+    exit(2);
+  }
+  return kernel.function;
+}
+
 void Player::launch(const Op& op, CUstream stream) {
-  for (uint64_t i = 0; i < op.count; ++i) {
+  for (uint64_t i = 0; i < op.count && !stopping; ++i) {
     pace();
-    LaunchCall call{nullptr, 0, stream, nullptr, CUDA_SUCCESS};
+    LaunchCall call{nullptr, 0, stream, nullptr, CUDA_SUCCESS, op.verb == Verb::kCooperate};
     if (op.verb == Verb::kGraph) {
       call.graph = stage_.graphs.at(op.name);
     } else {
       const LoadedKernel& kernel = stage_.kernels.at(op.name);
-      call.function = kernel.function;
-      const uint64_t spread = kernel.duration.high_ns - kernel.duration.low_ns;
-      call.duration_ns = kernel.duration.low_ns + (spread == 0 ? 0 : random_() % (spread + 1));
+      call.function = function_of(op);
+      const Duration& duration = kernel.spec.duration;
+      const uint64_t spread = duration.high_ns - duration.low_ns;
+      call.duration_ns = duration.low_ns + (spread == 0 ? 0 : random_() % (spread + 1));
     }
     below_path(launch_body, &call);
     check(call.result, "launch", op.line);
@@ -218,7 +268,15 @@ void Player::fork_child() {
   if (pid > 0) waitpid(pid, &status, 0);
 }
 
+void Player::load(const Op& op) {
+  unload(op.name);
+  check(
+      load_module(stage_.session.modules.at(op.name), stage_.images.at(op.name), &loaded_[op.name]),
+      "cuModuleLoadData", op.line);
+}
+
 void Player::unload(const std::string& name) {
+  functions_.clear();
   const auto found = loaded_.find(name);
   if (found == loaded_.end()) return;
   check(cuModuleUnload(found->second), "cuModuleUnload");
@@ -229,6 +287,7 @@ void Player::step(const Op& op, size_t& at) {
   ++at;
   switch (op.verb) {
     case Verb::kLaunch:
+    case Verb::kCooperate:
     case Verb::kGraph:
       return launch(op, capture_stream_ && op.verb == Verb::kLaunch ? capture_stream_ : stream_);
     case Verb::kCapture: {  // captured, thrown away, never executed
@@ -285,9 +344,7 @@ void Player::step(const Op& op, size_t& at) {
       fake_cuda_set("clock_step_ns", op.value.c_str());
       return;
     case Verb::kLoad:
-      unload(op.name);
-      return check(cuModuleLoadData(&loaded_[op.name], stage_.images.at(op.name).data()),
-                   "cuModuleLoadData", op.line);
+      return load(op);
     case Verb::kUnload:
       return unload(op.name);
     case Verb::kFork:
@@ -299,6 +356,9 @@ void Player::step(const Op& op, size_t& at) {
       _exit(static_cast<int>(op.number));
     case Verb::kKill:
       kill(getpid(), SIGKILL);
+      return;
+    case Verb::kTerminate:
+      kill(getpid(), SIGTERM);
       return;
     case Verb::kCancel:
       pthread_cancel(pthread_self());

@@ -14,8 +14,8 @@
 namespace fakecuda {
 
 struct LoadedKernel {
-  CUfunction function = nullptr;
-  Duration duration;
+  CUfunction function = nullptr;  // null: of a module that is loaded later
+  KernelSpec spec;
 };
 
 /// What all threads of a session share. Built before they start, then only read.
@@ -28,6 +28,9 @@ struct Stage {
 
 /// cuInit, modules, kernels, graphs. Ends the process when the driver refuses.
 Stage* set_stage(const char* path);
+
+/// Threads end at their next line or launch. For a signal handler.
+void stop_playing();
 
 /// One thread of the session. `root` is the function that called: main or session_thread.
 class Player {
@@ -42,7 +45,9 @@ class Player {
   void copy(const Op& op);
   void pace();
   void fork_child();
+  void load(const Op& op);
   void unload(const std::string& name);
+  CUfunction function_of(const Op& op);
 
   Stage& stage_;
   const ThreadSpec& thread_;
@@ -52,6 +57,7 @@ class Player {
   CUstream capture_stream_ = nullptr;
   std::vector<uint64_t> loop_left_;
   std::map<std::string, CUmodule> loaded_;
+  std::map<std::string, CUfunction> functions_;  // of kernels of modules in loaded_
   const std::vector<char>* path_ = nullptr;
   std::map<uint64_t, std::string*> labels_;  // kept for ever: the truth holds their addresses
   uint64_t rate_ = 0;

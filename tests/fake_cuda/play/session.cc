@@ -84,8 +84,7 @@ class Reader {
     } else if (verb == "seed") {
       session_.seed = number(word(1));
     } else if (verb == "module") {
-      session_.modules[word(1)] = option("file", "");
-      session_.module_bytes[word(1)] = number(option("size", "4096"));
+      module();
     } else if (verb == "kernel") {
       kernel();
     } else if (verb == "pcs") {
@@ -95,11 +94,27 @@ class Reader {
       graph();
     } else if (verb == "thread") {
       close_thread();
-      session_.threads.push_back({word(1), option("on", "") == "main", {}});
+      session_.threads.push_back({word(1),
+                                  option("on", "") == "main",
+                                  static_cast<int>(number(option("device", "0"))),
+                                  {}});
       thread_ = &session_.threads.back();
     } else {
       fail("unknown word: " + verb);
     }
+  }
+
+  void module() {
+    ModuleSpec spec;
+    spec.file = option("file", "");
+    const std::string path = path_;
+    if (!spec.file.empty() && spec.file[0] != '/' && path.find('/') != std::string::npos)
+      spec.file = path.substr(0, path.rfind('/') + 1) + spec.file;
+    spec.bytes = number(option("size", "4096"));
+    spec.foreign = option("key", "") == "foreign";
+    spec.later = option("loaded", "") == "later";
+    session_.modules[word(1)] = spec;
+    session_.module_order.push_back(word(1));
   }
 
   void kernel() {
@@ -135,6 +150,7 @@ class Reader {
 
   void operation() {
     static const std::map<std::string, Verb> kVerbs = {{"launch", Verb::kLaunch},
+                                                       {"cooperate", Verb::kCooperate},
                                                        {"memcpy", Verb::kMemcpy},
                                                        {"memset", Verb::kMemset},
                                                        {"run-graph", Verb::kGraph},
@@ -153,6 +169,7 @@ class Reader {
                                                        {"exit", Verb::kExit},
                                                        {"_exit", Verb::kExitNow},
                                                        {"kill", Verb::kKill},
+                                                       {"terminate", Verb::kTerminate},
                                                        {"cancel", Verb::kCancel},
                                                        {"drain", Verb::kDrain},
                                                        {"step-clock", Verb::kStep}};
@@ -169,6 +186,7 @@ class Reader {
   void fill(Op& op) {
     switch (op.verb) {
       case Verb::kLaunch:
+      case Verb::kCooperate:
       case Verb::kCapture:
         op.name = word(1);
         need_kernel(op.name);

@@ -12,6 +12,7 @@ namespace fakecuda {
 
 enum class Verb {
   kLaunch,
+  kCooperate,
   kMemcpy,
   kMemset,
   kGraph,
@@ -30,6 +31,7 @@ enum class Verb {
   kExit,
   kExitNow,
   kKill,
+  kTerminate,
   kCancel,
   kDrain,
   kStep,
@@ -58,6 +60,13 @@ struct KernelSpec {
   std::string pcs;  // for fake_cuda_pcs; empty: its default
 };
 
+struct ModuleSpec {
+  std::string file;  // "": synthetic bytes
+  uint64_t bytes = 4096;
+  bool foreign = false;
+  bool later = false;
+};
+
 struct GraphSpec {
   std::vector<std::string> nodes;  // kernel names of the session
 };
@@ -65,13 +74,14 @@ struct GraphSpec {
 struct ThreadSpec {
   std::string name;
   bool on_main = false;
+  int device = 0;
   std::vector<Op> ops;
 };
 
 struct Session {
   std::vector<std::pair<std::string, std::string>> settings;  // before cuInit
-  std::map<std::string, std::string> modules;  // name -> file, or "" for synthetic bytes
-  std::map<std::string, uint64_t> module_bytes;
+  std::map<std::string, ModuleSpec> modules;
+  std::vector<std::string> module_order;
   std::map<std::string, KernelSpec> kernels;
   std::map<std::string, GraphSpec> graphs;
   std::vector<ThreadSpec> threads;

@@ -72,6 +72,55 @@ TEST(Session, EndsTheProcessAsAsked) {
       1);
 }
 
+TEST(Session, KernelsFollowTheModuleThatTheThreadLoaded) {
+  const Outcome o = play(R"(
+module m size=1k loaded=later
+kernel k module=m duration=100
+thread t on=main
+  loop 3
+    load m
+    launch k count=2
+    unload m
+  end
+)");
+  EXPECT_EQ(o.status, 0) << o.errors;
+  EXPECT_EQ(o.number("executions"), 6);
+  for (const char* module : {"\"module\":2", "\"module\":3", "\"module\":4"})
+    EXPECT_NE(o.truth.find(module), std::string::npos) << o.truth;
+  const Outcome early = play("module m loaded=later\nkernel k module=m\nthread t\n launch k\n");
+  EXPECT_EQ(early.status, 2);
+  EXPECT_NE(early.errors.find("session line 4: the module of k is not loaded"), std::string::npos);
+}
+
+TEST(Session, SigtermEndsItAsIfItWereOver) {
+  const Outcome o = play(R"(
+kernel k duration=100
+thread forever
+  loop 1000000000
+    launch k
+    sleep 1ms
+  end
+thread t on=main
+  launch k count=3
+  terminate
+  launch k count=1000
+)");
+  EXPECT_EQ(o.status, 0) << o.errors;
+  EXPECT_GE(o.number("executions"), 3);
+  EXPECT_LT(o.number("executions"), 1000);
+}
+
+TEST(Session, ModulesAreFilesBesideTheSession) {
+  const Outcome o = play("module m file=no-such.cubin\nthread t\n");
+  EXPECT_EQ(o.status, 2);
+  EXPECT_NE(o.errors.find("cannot read module /tmp/no-such.cubin"), std::string::npos) << o.errors;
+  const std::string cubin = std::string("module m file=") + CUBINS + "/inline_chain.sm_90.cubin\n" +
+                            "kernel k module=m function=chain\npcs k ";
+  EXPECT_EQ(play(cubin + "0x190:wait*3/1 0x2e70:selected\nthread t\n launch k\n").status, 0);
+  EXPECT_EQ(play(cubin + "0x2e80:wait\nthread t\n launch k\n").status, 2);  // past its end
+  EXPECT_EQ(play(cubin + "!0x2e80:wait\nthread t\n launch k\n").status, 0);
+}
+
 TEST(Session, MistakesNameTheLine) {
   for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
            {"thread t\n launch nobody\n", ":2: no kernel nobody"},
