@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fake_cuda_play SESSION: plays a session file, one thread for each of its threads.
+// fake_cuda_play SESSION [NAME=VALUE]...: plays a session file, one thread for each of its threads.
 #include <pthread.h>
 #include <signal.h>
 
@@ -30,14 +30,20 @@ extern "C" __attribute__((noinline)) void* session_thread(void* argument) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    fprintf(stderr, "usage: fake_cuda_play SESSION\n");
+  if (argc < 2) {
+    fprintf(stderr, "usage: fake_cuda_play SESSION [NAME=VALUE]...\n");
     return 2;
+  }
+  std::map<std::string, std::string> set;
+  for (int i = 2; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const size_t equals = argument.find('=');
+    if (equals != std::string::npos) set[argument.substr(0, equals)] = argument.substr(equals + 1);
   }
   struct sigaction action {};
   action.sa_handler = [](int) { fakecuda::stop_playing(); };
   sigaction(SIGTERM, &action, nullptr);
-  Stage* stage = fakecuda::set_stage(argv[1]);
+  Stage* stage = fakecuda::set_stage(argv[1], set);
   std::vector<pthread_t> threads;
   std::vector<Arguments> arguments;
   arguments.reserve(stage->session.threads.size());

@@ -159,8 +159,8 @@ CUresult load_module(const ModuleSpec& spec, const std::vector<char>& image, CUm
 
 void stop_playing() { stopping.store(true); }
 
-Stage* set_stage(const char* path) {
-  auto* stage = new Stage{read_session(path), {}, {}, {}};
+Stage* set_stage(const char* path, const std::map<std::string, std::string>& set) {
+  auto* stage = new Stage{read_session(path, set), {}, {}, {}};
   for (const auto& [key, value] : stage->session.settings) {
     if (fake_cuda_set(key.c_str(), value.c_str()) != 0) {
       fprintf(stderr, "%s: unknown setting %s\n", path, key.c_str());

@@ -27,7 +27,7 @@ struct Stage {
 };
 
 /// cuInit, modules, kernels, graphs. Ends the process when the driver refuses.
-Stage* set_stage(const char* path);
+Stage* set_stage(const char* path, const std::map<std::string, std::string>& set);
 
 /// Threads end at their next line or launch. For a signal handler.
 void stop_playing();

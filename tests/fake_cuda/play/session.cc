@@ -11,7 +11,8 @@ namespace {
 
 class Reader {
  public:
-  explicit Reader(const char* path) : path_(path), in_(path) {
+  Reader(const char* path, const std::map<std::string, std::string>& set)
+      : path_(path), in_(path), values_(set) {
     if (!in_) fail("cannot be read");
   }
 
@@ -36,7 +37,7 @@ class Reader {
 
   static bool is_top(const std::string& word) {
     return word == "thread" || word == "kernel" || word == "module" || word == "graph" ||
-           word == "seed" || word == "pcs";
+           word == "seed" || word == "pcs" || word == "let";
   }
 
   bool next_line() {
@@ -45,10 +46,19 @@ class Reader {
       ++line_;
       std::istringstream stream(text.substr(0, text.find('#')));
       words_.clear();
-      for (std::string word; stream >> word;) words_.push_back(word);
+      for (std::string word; stream >> word;) words_.push_back(expand(word));
       if (!words_.empty()) return true;
     }
     return false;
+  }
+
+  /// $NAME at the end of a word is the value of a `let` line.
+  std::string expand(const std::string& word) const {
+    const size_t dollar = word.find('$');
+    if (dollar == std::string::npos) return word;
+    const auto found = values_.find(word.substr(dollar + 1));
+    if (found == values_.end()) fail("nothing is called " + word.substr(dollar));
+    return word.substr(0, dollar) + found->second;
   }
 
   const std::string& word(size_t i) const {
@@ -81,6 +91,8 @@ class Reader {
     const std::string& verb = word(0);
     if (verb == "set") {
       session_.settings.emplace_back(word(1), word(2));
+    } else if (verb == "let") {
+      values_.try_emplace(word(1), word(2));
     } else if (verb == "seed") {
       session_.seed = number(word(1));
     } else if (verb == "module") {
@@ -255,6 +267,7 @@ class Reader {
 
   const char* path_;
   std::ifstream in_;
+  std::map<std::string, std::string> values_;
   int line_ = 0;
   std::vector<std::string> words_;
   Session session_;
@@ -264,6 +277,8 @@ class Reader {
 
 }  // namespace
 
-Session read_session(const char* path) { return Reader(path).read(); }
+Session read_session(const char* path, const std::map<std::string, std::string>& set) {
+  return Reader(path, set).read();
+}
 
 }  // namespace fakecuda

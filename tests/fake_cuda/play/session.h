@@ -89,7 +89,8 @@ struct Session {
   uint64_t seed = 1;
 };
 
-/// Reads a session file. Ends the process with status 2 and the line's number on a mistake.
-Session read_session(const char* path);
+/// Reads a session file; `set` are values for its `let` lines. Ends the process with status 2 and
+/// the line's number on a mistake.
+Session read_session(const char* path, const std::map<std::string, std::string>& set = {});
 
 }  // namespace fakecuda

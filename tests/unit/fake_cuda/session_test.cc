@@ -53,6 +53,15 @@ thread t on=main
             std::string::npos);
 }
 
+TEST(Session, NamesStandForValues) {
+  const std::string text = "let n 2\nkernel k\nthread t\n launch k count=$n\n";
+  EXPECT_EQ(play(text).number("executions"), 2);
+  const SessionFile file(text);
+  EXPECT_EQ(
+      run({PLAY_PATH, file.path(), "n=5"}, {{"CUDA_INJECTION64_PATH", ""}}).number("executions"),
+      5);
+}
+
 TEST(Session, RandomDurationsAreTheSameEachRun) {
   const char* text = "seed 7\nkernel k duration=100..900\nthread t\n launch k count=500\n";
   const Outcome first = play(text);
@@ -128,6 +137,7 @@ TEST(Session, MistakesNameTheLine) {
            {"kernel k duration=9us..5us\n", ":1: the range of durations is empty"},
            {"thread t\n sleep 5parsec\n", ":2: unknown unit: 5parsec"},
            {"kernel k\n", ": has no thread"},
+           {"thread t\n sleep $long\n", ":2: nothing is called $long"},
            {"thread t\n path a/z\n", ":2: a path is a/b/c, a to p"}}) {
     const Outcome o = play(text);
     EXPECT_EQ(o.status, 2) << text;
