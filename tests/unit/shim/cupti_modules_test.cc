@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -76,7 +77,7 @@ TEST(CuptiModules, ArmedFiresAtLoadAndUnload) {
     start_driver();
     const ShimView shim;
     const auto image = make_image(300'000, 3);
-    usleep(100'000);  // a service round makes room for copies
+    shim.wait_for_round();  // which makes room for copies
     CUmodule module = nullptr;
     ASSERT_EQ(cuModuleLoadData(&module, image.data()), CUDA_SUCCESS);
     auto events = ProbeTap::records<gpuprof_module_v1>(GPUPROF_PROBE_MODULE);
@@ -201,9 +202,9 @@ TEST(CuptiDevices, MetadataIsReplayedToALaterReader) {
     launch(load_function("kernel_with_a_name"));
     fake_cuda_drain();
     ASSERT_TRUE(shim.wait_until([] { return ProbeTap::execs().size() == 1; }));
-    usleep(250'000);
+    shim.wait_for_round();
     ProbeTap::attach(0);
-    usleep(250'000);
+    shim.wait_for_round();
     ProbeTap::clear();
     ProbeTap::attach(1);
     EXPECT_TRUE(shim.wait_until([] {
@@ -254,30 +255,36 @@ TEST(CuptiEnd, RawCloneEmitsNothing) {
 
 TEST(CuptiEnd, ExitStatusAndTimeAreTheApplications) {
   for (const int status : {0, 7}) {
-    const Outcome outcome = run_target(kArmed, [status] {
-      start_driver();
-      launch(load_function("k"));
-      exit(status);
-    });
-    EXPECT_EQ(outcome.status, status) << outcome.error;
-    EXPECT_LT(outcome.seconds, 1.0 + kSanitizerExitSeconds);
+    EXPECT_TRUE(takes_less(1.0 + kSanitizerExitSeconds, [status] {
+      const Outcome outcome = run_target(kArmed, [status] {
+        start_driver();
+        launch(load_function("k"));
+        exit(status);
+      });
+      EXPECT_EQ(outcome.status, status) << outcome.error;
+      return outcome;
+    }));
   }
 }
 
 TEST(CuptiEnd, ExitFromAThreadWhileOthersLaunch) {
-  const Outcome outcome = run_target(kArmed, [] {
-    start_driver();
-    CUfunction function = load_function("k");
-    for (int i = 0; i < 3; ++i) {
-      std::thread([function] {
-        for (;;) launch(function, 100);
-      }).detach();
-    }
-    usleep(50'000);
-    exit(9);
-  });
-  EXPECT_EQ(outcome.status, 9) << outcome.error;
-  EXPECT_LT(outcome.seconds, 3.0);
+  EXPECT_TRUE(takes_less(3.0, [] {
+    const Outcome outcome = run_target(kArmed, [] {
+      start_driver();
+      CUfunction function = load_function("k");
+      static std::atomic<int> launching{0};
+      for (int i = 0; i < 3; ++i) {
+        std::thread([function] {
+          launch(function, 100);
+          for (++launching;;) launch(function, 100);
+        }).detach();
+      }
+      EXPECT_TRUE(ShimView().wait_until([] { return launching == 3; }));
+      exit(9);
+    });
+    EXPECT_EQ(outcome.status, 9) << outcome.error;
+    return outcome;
+  }));
 }
 
 }  // namespace

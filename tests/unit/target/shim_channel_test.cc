@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -290,9 +291,15 @@ TEST(ShimChannel, TornStatusIsNotRead) {
   ASSERT_FALSE(status.has_value());
   EXPECT_EQ(status.error().code, Code::kUnavailable);
   // A target that keeps it so must not hold up the renewal of the others' leases.
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < 20; ++i) EXPECT_FALSE(channel->read_status().has_value());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200));
+  // Twenty that wait take a second, on any machine; on one that has time twenty that do not wait
+  // take next to nothing, and one attempt of five finds it so.
+  auto fastest = std::chrono::steady_clock::duration::max();
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < 20; ++i) EXPECT_FALSE(channel->read_status().has_value());
+    fastest = std::min(fastest, std::chrono::steady_clock::now() - begin);
+  }
+  EXPECT_LT(fastest, std::chrono::milliseconds(500));
 }
 
 TEST(ShimChannel, WritesTheControlPageAsASeqlock) {
