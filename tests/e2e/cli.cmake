@@ -3,9 +3,9 @@
 gpuprof_test(cli_e2e_test LABELS e2e
   SOURCES cli_attach_test.cc cli_errors_test.cc cli_fixture.cc cli_lifecycle_test.cc cli_run_test.cc
           cli_terminal_test.cc
-  LIBS gpuprof::base TIMEOUT 120)
+  LIBS gpuprof::base gpuprof::proto TIMEOUT 300)
 gpuprof_test(rss_e2e_test LABELS e2e slow SOURCES cli_fixture.cc rss_test.cc
-  LIBS gpuprof::base TIMEOUT 300)
+  LIBS gpuprof::base gpuprof::proto TIMEOUT 300)
 foreach(test cli_e2e_test rss_e2e_test)
   target_compile_definitions(${test} PRIVATE
     GPU_PROFILED_PATH="$<TARGET_FILE:gpu-profiled>"

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "tests/e2e/cli_fixture.h"
 
@@ -16,7 +17,7 @@ class CliAttach : public CliTest {
  protected:
   Child::Setup with_shim() { return setup(injected()); }
   static std::vector<std::string> endless(const char* rate = "2000") {
-    return {WORKLOAD_PATH, "--launches", "0", "--seconds", "90", "--rate", rate};
+    return {WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", rate};
   }
 };
 
@@ -37,10 +38,9 @@ std::string read_traces(const std::string& profile) {
 
 TEST_F(CliAttach, LateAttachAndAgain) {
   Child workload(endless(), with_shim());
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  wait_until_injected(workload.pid());
   for (int round = 0; round < 3; ++round) {
-    const Outcome outcome = gpu_profiled(
-        {"--pid", std::to_string(workload.pid()), "--duration", "1s", "--summary-json", "s.json"});
+    const Outcome outcome = attach_for(workload.pid(), {"--summary-json", "s.json"}, 500);
     ASSERT_EQ(outcome.status, 0) << outcome.err;
     const std::string json = read_file(file("s.json"));
     EXPECT_GT(json_number(json, "total", "received"), 100) << json;
@@ -59,9 +59,9 @@ TEST_F(CliAttach, LateAttachAndAgain) {
 TEST_F(CliAttach, RenamedShimIsFoundAndLeftOutOfTheProfile) {
   std::filesystem::copy_file(SHIM_PATH, file("renamed-copy.so"));
   const Child workload(endless(), setup({"CUDA_INJECTION64_PATH=" + file("renamed-copy.so")}));
-  wait_until_mapped(workload.pid(), "renamed-copy.so");
-  const Outcome outcome = gpu_profiled({"--pid", std::to_string(workload.pid()), "--duration", "2s",
-                                        "-o", "x.pb.gz", "--summary-json", "s.json"});
+  wait_until_injected(workload.pid());
+  const Outcome outcome =
+      attach_for(workload.pid(), {"-o", "x.pb.gz", "--summary-json", "s.json"}, 500);
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_GE(json_number(read_file(file("s.json")), "stacks", "taken"), 10);
   const std::string traces = read_traces(file("x.pb.gz"));
@@ -72,11 +72,11 @@ TEST_F(CliAttach, RenamedShimIsFoundAndLeftOutOfTheProfile) {
 
 TEST_F(CliAttach, InterruptWritesTheProfile) {
   const Child workload(endless(), with_shim());
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  wait_until_injected(workload.pid());
   for (const int signal : {SIGINT, SIGTERM}) {
     Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz"},
                  setup());
-    ::usleep(1'500'000);
+    wait_until_traced(workload.pid());
     attach.send(signal);
     const Outcome outcome = attach.finish();
     EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -85,13 +85,16 @@ TEST_F(CliAttach, InterruptWritesTheProfile) {
 }
 
 TEST_F(CliAttach, ExitOfTheTargetEndsIt) {
-  Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "3", "--rate", "1000"},
-                 with_shim());
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
-  const Outcome outcome = gpu_profiled(
-      {"--pid", std::to_string(workload.pid()), "-o", "x.pb.gz", "--summary-json", "s.json"});
-  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  Child workload(endless(), with_shim());
+  wait_until_injected(workload.pid());
+  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz",
+                "--summary-json", "s.json"},
+               setup());
+  wait_until_traced(workload.pid());
+  workload.send(SIGTERM);
   EXPECT_EQ(workload.finish().status, 0);
+  const Outcome outcome = attach.finish();
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
   const std::string json = read_file(file("s.json"));
   EXPECT_EQ(json_number(json, "total", "received"), json_number(json, "total", "produced")) << json;
 }
@@ -99,10 +102,9 @@ TEST_F(CliAttach, ExitOfTheTargetEndsIt) {
 TEST_F(CliAttach, OtherProcessesAreLeftAlone) {
   const Child watched(endless(), with_shim());
   const Child other(endless(), with_shim());
-  wait_until_mapped(watched.pid(), "libgpu-profiled-cupti.so");
-  wait_until_mapped(other.pid(), "libgpu-profiled-cupti.so");
-  const Outcome outcome = gpu_profiled({"--pid", std::to_string(watched.pid()), "--duration", "1s",
-                                        "-o", "x.pb.gz", "--summary-json", "s.json"});
+  wait_until_injected(watched.pid());
+  wait_until_injected(other.pid());
+  const Outcome outcome = attach_for(watched.pid(), {"-o", "x.pb.gz", "--summary-json", "s.json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const std::string json = read_file(file("s.json"));
   EXPECT_NE(json.find("\"pid\": " + std::to_string(watched.pid())), std::string::npos);
@@ -110,13 +112,21 @@ TEST_F(CliAttach, OtherProcessesAreLeftAlone) {
 }
 
 TEST_F(CliAttach, ChildrenOfALauncherFoundAndAwaited) {
-  const std::string script =
-      std::string(WORKLOAD_PATH) + " --launches 0 --seconds 60 --rate 1000 & sleep 3; " +
-      SHORT_PATH + " 400; " + WORKLOAD_PATH + " --launches 0 --seconds 2 --rate 1000; wait";
-  const Child shell({"/bin/sh", "-c", script}, with_shim());
-  ::sleep(2);
-  const Outcome outcome = gpu_profiled({"--pid", std::to_string(shell.pid()), "--duration", "6s",
-                                        "-o", "x.pb.gz", "--summary-json", "s.json"});
+  const std::string work = std::string(WORKLOAD_PATH) + " --launches 0 --seconds 200 --rate 1000";
+  const Child shell({"/bin/sh", "-c",
+                     work + " & until test -e go; do sleep 0.05; done; " + SHORT_PATH + " 400; " +
+                         work + "; wait"},
+                    with_shim());
+  const pid_t first = wait_for_program("workload");
+  wait_until_injected(first);
+  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(shell.pid()), "-o", "x.pb.gz",
+                "--summary-json", "s.json"},
+               setup());
+  wait_until_traced(first);
+  std::ofstream(file("go")).flush();
+  wait_until_traced(wait_for_program("workload", first));
+  attach.send(SIGINT);
+  const Outcome outcome = attach.finish();
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const std::string json = read_file(file("s.json"));
   size_t targets = 0;
@@ -128,16 +138,18 @@ TEST_F(CliAttach, ChildrenOfALauncherFoundAndAwaited) {
 
 TEST_F(CliAttach, KilledDaemonLeavesTheTargetDisarmed) {
   Child workload(endless(), with_shim());
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  wait_until_injected(workload.pid());
   Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz"},
                setup());
-  ::sleep(2);
+  wait_until_traced(workload.pid());
   attach.send(SIGKILL);
   attach.finish();
   EXPECT_TRUE(profiles().empty()) << "no half file";
-  ::sleep(5);  // the lease is 3 s
-  const Outcome outcome = gpu_profiled({"--pid", std::to_string(workload.pid()), "--duration", "1s",
-                                        "-o", "y.pb.gz", "--summary-json", "s.json"});
+  EXPECT_TRUE(soon([&] {  // the lease is 3 s
+    const auto page = shim_page(workload.pid());
+    return page && page->state == GPUPROF_STATE_IDLE;
+  }));
+  const Outcome outcome = attach_for(workload.pid(), {"-o", "y.pb.gz", "--summary-json", "s.json"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_GE(json_number(read_file(file("s.json")), "stacks", "taken"), 1);
   workload.send(SIGTERM);

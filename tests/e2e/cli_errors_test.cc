@@ -32,7 +32,7 @@ TEST_F(CliErrors, NoSuchProcess) {
 
 TEST_F(CliErrors, ProcessWithoutCuda) {
   const Child sleeper({"/bin/sleep", "100"}, setup());
-  ::usleep(100'000);
+  EXPECT_TRUE(soon([&] { return comm_of(sleeper.pid()) == "sleep"; }));
   const Outcome outcome = gpu_profiled({"--pid", std::to_string(sleeper.pid())});
   EXPECT_EQ(outcome.status, 3);
   expect_one_line(outcome, "does not use CUDA");
@@ -40,14 +40,14 @@ TEST_F(CliErrors, ProcessWithoutCuda) {
 
 TEST_F(CliErrors, CudaNotYetInitialised) {
   const Child sleeper({"/bin/sleep", "100"}, setup(injected()));
-  ::usleep(100'000);
+  EXPECT_TRUE(soon([&] { return comm_of(sleeper.pid()) == "sleep"; }));
   const Outcome outcome = gpu_profiled({"--pid", std::to_string(sleeper.pid())});
   EXPECT_EQ(outcome.status, 3);
   expect_one_line(outcome, "has not initialised CUDA yet");
 }
 
 TEST_F(CliErrors, StartedWithoutTheShim) {
-  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "60", "--rate", "100"},
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "100"},
                        setup());
   wait_until_mapped(workload.pid(), "libcuda.so");
   const Outcome outcome = gpu_profiled({"--pid", std::to_string(workload.pid())});
@@ -56,7 +56,7 @@ TEST_F(CliErrors, StartedWithoutTheShim) {
 }
 
 TEST_F(CliErrors, BrokenInjection) {
-  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "60", "--rate", "100"},
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "100"},
                        setup({"CUDA_INJECTION64_PATH=/no/such/shim.so"}));
   wait_until_mapped(workload.pid(), "libcuda.so");
   const Outcome outcome = gpu_profiled({"--pid", std::to_string(workload.pid())});
@@ -65,22 +65,21 @@ TEST_F(CliErrors, BrokenInjection) {
 }
 
 TEST_F(CliErrors, ShimDeclined) {
-  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "60", "--rate", "100"},
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "100"},
                        setup({injected()[0], "GPU_PROFILED_DISABLE=1"}));
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  wait_until_injected(workload.pid());
   const Outcome outcome = gpu_profiled({"--pid", std::to_string(workload.pid())});
   EXPECT_EQ(outcome.status, 3);
   expect_one_line(outcome, "declined");
 }
 
 TEST_F(CliErrors, AnotherControllerIsNamed) {
-  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "60", "--rate", "1000"},
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "1000"},
                        setup(injected()));
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  wait_until_injected(workload.pid());
   const std::string pid = std::to_string(workload.pid());
-  Child first({GPU_PROFILED_PATH, "--pid", pid, "--duration", "60s", "-o", file("first.pb.gz")},
-              setup());
-  ::sleep(2);
+  Child first({GPU_PROFILED_PATH, "--pid", pid, "-o", file("first.pb.gz")}, setup());
+  wait_until_traced(workload.pid());
   const Outcome outcome = gpu_profiled({"--pid", pid, "--duration", "1s"});
   EXPECT_EQ(outcome.status, 3);
   expect_one_line(outcome, "is already being profiled by gpu-profiled (pid " +
@@ -106,11 +105,10 @@ TEST_F(CliErrors, UnwritableOutputIsToldBeforeAnythingStarts) {
 }
 
 TEST_F(CliErrors, FullDisk) {
-  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "60", "--rate", "1000"},
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "1000"},
                        setup(injected()));
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
-  const Outcome outcome = gpu_profiled(
-      {"--pid", std::to_string(workload.pid()), "--duration", "1s", "-o", "/dev/full"});
+  wait_until_injected(workload.pid());
+  const Outcome outcome = attach_for(workload.pid(), {"-o", "/dev/full"});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.err.rfind("gpu-profiled: cannot write /dev/full: no space left", 0), 0u)
       << outcome.err;

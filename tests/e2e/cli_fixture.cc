@@ -2,6 +2,7 @@
 #include "tests/e2e/cli_fixture.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pty.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -9,10 +10,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+
+#include "proto/usdt_abi.h"
 
 namespace gpuprof::e2e {
 namespace {
@@ -79,24 +83,33 @@ Child::~Child() {
   ::unlink(err_path_.c_str());
 }
 
-std::string Child::drain_terminal() const {
-  std::string out;
+bool Child::read_terminal() {
   char buffer[4096];
-  ssize_t got = 0;
-  while ((got = ::read(terminal_.get(), buffer, sizeof buffer)) > 0)
-    out.append(buffer, static_cast<size_t>(got));
-  return out;
+  const ssize_t got = ::read(terminal_.get(), buffer, sizeof buffer);
+  if (got > 0) shown_.append(buffer, static_cast<size_t>(got));
+  return got > 0;
 }
+
+bool Child::shows(std::string_view text) {
+  return soon([&] {
+    pollfd ready = {terminal_.get(), POLLIN, 0};
+    if (::poll(&ready, 1, 0) == 1) read_terminal();
+    return shown_.find(text) != std::string::npos;
+  });
+}
+
+std::string Child::error_so_far() const { return read_file(err_path_); }
 
 Outcome Child::finish() {
   Outcome outcome;
-  if (terminal_.valid()) outcome.err = drain_terminal();  // until the last holder has closed it
+  while (terminal_.valid() && read_terminal()) {  // until the last holder has closed it
+  }
   int status = 0;
   ::waitpid(pid_, &status, 0);
   done_ = true;
   outcome.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   outcome.out = read_file(out_path_);
-  if (!terminal_.valid()) outcome.err = read_file(err_path_);
+  outcome.err = terminal_.valid() ? shown_ : read_file(err_path_);
   return outcome;
 }
 
@@ -135,15 +148,55 @@ Outcome CliTest::gpu_profiled(std::vector<std::string> args, std::vector<std::st
 
 std::vector<std::string> CliTest::injected() const { return {"CUDA_INJECTION64_PATH=" SHIM_PATH}; }
 
+Outcome CliTest::attach_for(pid_t pid, std::vector<std::string> args, uint64_t executions) {
+  args.insert(args.begin(), {GPU_PROFILED_PATH, "--pid", std::to_string(pid)});
+  Child attach(args, setup());
+  wait_until_traced(pid, executions);
+  attach.send(SIGINT);
+  return attach.finish();
+}
+
 void CliTest::wait_until_mapped(pid_t pid, const char* library) {
-  for (int i = 0; i < 1000; ++i) {
-    if (read_file("/proc/" + std::to_string(pid) + "/maps").find(library) != std::string::npos) {
-      ::usleep(100'000);  // InitializeInjection goes on after its mapping
-      return;
+  EXPECT_TRUE(soon([&] {
+    return read_file("/proc/" + std::to_string(pid) + "/maps").find(library) != std::string::npos;
+  })) << library
+      << " was never mapped";
+}
+
+void CliTest::wait_until_injected(pid_t pid) {
+  EXPECT_TRUE(soon([&] {
+    const auto page = shim_page(pid);
+    return page && page->state != GPUPROF_STATE_INVALID;
+  })) << "the shim was never initialised";
+}
+
+void CliTest::wait_until_traced(pid_t pid, uint64_t executions) {
+  std::optional<gpuprof_status_page> first, now;
+  EXPECT_TRUE(soon([&] {
+    now = shim_page(pid);
+    if (!now) return false;
+    if (!first) first = now;
+    return now->state == GPUPROF_STATE_TRACING &&
+           now->probe_totals[GPUPROF_PROBE_EXEC] >=
+               first->probe_totals[GPUPROF_PROBE_EXEC] + executions;
+  })) << "process "
+      << pid << " has no trace: state " << (now ? now->state : 0) << ' '
+      << (now ? now->reason_text : "no page");
+}
+
+pid_t CliTest::wait_for_program(const std::string& comm, pid_t other) const {
+  pid_t found = 0;
+  EXPECT_TRUE(soon([&] {
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      const pid_t pid = std::atoi(entry.path().filename().c_str());
+      std::error_code gone;
+      if (pid == 0 || pid == other || comm_of(pid) != comm) continue;
+      if (fs::read_symlink(entry.path() / "cwd", gone) == directory_) found = pid;
     }
-    ::usleep(10'000);
-  }
-  FAIL() << library << " was never mapped";
+    return found != 0;
+  })) << comm
+      << " never began";
+  return found;
 }
 
 std::vector<std::string> CliTest::profiles() const {
@@ -154,6 +207,29 @@ std::vector<std::string> CliTest::profiles() const {
   }
   std::sort(out.begin(), out.end());
   return out;
+}
+
+bool soon(const std::function<bool()>& condition) {
+  using Clock = std::chrono::steady_clock;
+  for (const auto end = Clock::now() + std::chrono::minutes(1); Clock::now() < end;) {
+    if (condition()) return true;
+    ::usleep(5'000);
+  }
+  return condition();
+}
+
+std::optional<gpuprof_status_page> shim_page(pid_t pid) {
+  std::error_code gone;
+  for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(pid) + "/fd", gone)) {
+    if (!fs::read_symlink(entry.path(), gone).string().starts_with("/memfd:" GPUPROF_MEMFD_NAME))
+      continue;
+    gpuprof_status_page page = {};
+    const UniqueFd fd(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
+    const bool whole = ::pread(fd.get(), &page, sizeof page, 0) == sizeof page &&
+                       page.magic == GPUPROF_STATUS_MAGIC && page.seq % 2 == 0;
+    if (whole) return page;
+  }
+  return {};
 }
 
 std::string read_file(const std::string& path) {
@@ -174,6 +250,12 @@ char state_of(pid_t pid) {
   const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
   const size_t close = stat.rfind(')');
   return close == std::string::npos || close + 2 >= stat.size() ? '?' : stat[close + 2];
+}
+
+std::string comm_of(pid_t pid) {
+  std::string comm = read_file("/proc/" + std::to_string(pid) + "/comm");
+  if (comm.ends_with('\n')) comm.pop_back();
+  return comm;
 }
 
 void expect_one_line(const Outcome& outcome, const std::string& text) {

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 
 #include "tests/e2e/cli_fixture.h"
 
@@ -19,6 +20,8 @@ using Clock = std::chrono::steady_clock;
 // capabilities(7): DAC_READ_SEARCH, SYS_PTRACE, SYSLOG, PERFMON, BPF, CHECKPOINT_RESTORE.
 constexpr uint64_t kKept =
     1ull << 2 | 1ull << 19 | 1ull << 34 | 1ull << 38 | 1ull << 39 | 1ull << 40;
+// The target is stopped for longer: who waits for it takes that long.
+constexpr auto kNoHang = std::chrono::seconds(60);
 constexpr uint64_t kSysAdmin = 1ull << 21;
 // DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, KILL.
 constexpr uint64_t kDeputy = 1ull << 1 | 1ull << 2 | 1ull << 3 | 1ull << 5;
@@ -54,19 +57,13 @@ class CliLifecycle : public CliTest {
     return setup(all);
   }
   static std::vector<std::string> endless() {
-    return {WORKLOAD_PATH, "--launches", "0", "--seconds", "90", "--rate", "1000"};
-  }
-  // Seconds that `args` took.
-  double timed(const std::vector<std::string>& args, Outcome& outcome) {
-    const auto begin = Clock::now();
-    outcome = gpu_profiled(args);
-    return std::chrono::duration<double>(Clock::now() - begin).count();
+    return {WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "1000"};
   }
 };
 
 TEST_F(CliLifecycle, OnlySomeCapabilitiesAreKeptAndTheFileIsTheCallers) {
   const Child workload(endless(), with_shim());
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  wait_until_injected(workload.pid());
   const std::string home = file("home");  // where root without CAP_DAC_OVERRIDE may not write
   fs::create_directory(home);
   ASSERT_EQ(::chown(home.c_str(), 65534, 65534), 0);
@@ -74,13 +71,14 @@ TEST_F(CliLifecycle, OnlySomeCapabilitiesAreKeptAndTheFileIsTheCallers) {
   Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", home + "/x.pb.gz",
                 "--summary-json", "s.json"},
                setup({"SUDO_UID=65534", "SUDO_GID=65534", "SUDO_USER=nobody"}));
-  ::sleep(2);
-  EXPECT_EQ(status_mask(attach.pid(), "CapEff"), kKept);
+  wait_until_traced(workload.pid());
+  EXPECT_TRUE(soon([&] { return status_mask(attach.pid(), "CapEff") == kKept; }))
+      << std::hex << status_mask(attach.pid(), "CapEff");
   EXPECT_EQ(status_mask(attach.pid(), "CapPrm"), kKept);
   EXPECT_EQ(status_mask(attach.pid(), "CapBnd"), 0u);
-  const pid_t deputy = child_named(attach.pid(), "gpu-prof-deputy");
-  ASSERT_NE(deputy, 0);
-  EXPECT_EQ(status_mask(deputy, "CapEff"), kDeputy);
+  pid_t deputy = 0;
+  ASSERT_TRUE(soon([&] { return (deputy = child_named(attach.pid(), "gpu-prof-deputy")) != 0; }));
+  EXPECT_TRUE(soon([&] { return status_mask(deputy, "CapEff") == kDeputy; }));
   size_t descriptors = 0;
   for ([[maybe_unused]] const auto& entry :
        fs::directory_iterator("/proc/" + std::to_string(deputy) + "/fd"))
@@ -94,17 +92,19 @@ TEST_F(CliLifecycle, OnlySomeCapabilitiesAreKeptAndTheFileIsTheCallers) {
   EXPECT_EQ(info.st_uid, 65534u);
   const std::string json = read_file(file("s.json"));
   EXPECT_EQ(json_number(json, "stacks", "taken"), json_number(json, "stacks", "whole")) << json;
-  EXPECT_EQ(::kill(deputy, 0), -1) << "it ends with the profiler";
+  EXPECT_TRUE(soon([&] { return ::kill(deputy, 0) != 0 || state_of(deputy) == 'Z'; }))
+      << "it ends with the profiler";
 }
 
 TEST_F(CliLifecycle, WithoutUprobeMultiSysAdminIsKeptAndSaid) {
   const Child workload(endless(), with_shim());
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  wait_until_injected(workload.pid());
   Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()),
                 "--debug-no-uprobe-multi", "-o", "x.pb.gz"},
                setup());
-  ::sleep(2);
-  EXPECT_EQ(status_mask(attach.pid(), "CapEff"), kKept | kSysAdmin);
+  wait_until_traced(workload.pid());
+  EXPECT_TRUE(soon([&] { return status_mask(attach.pid(), "CapEff") == (kKept | kSysAdmin); }))
+      << std::hex << status_mask(attach.pid(), "CapEff");
   attach.send(SIGINT);
   const Outcome outcome = attach.finish();
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -115,28 +115,27 @@ TEST_F(CliLifecycle, SignalsReachACommandOfAnotherUserWithoutCapKill) {
   Child run({GPU_PROFILED_PATH, "run", "--shim", SHIM_PATH, "-o", file("x.pb.gz"), "--", "/bin/sh",
              "-c", "trap 'exit 9' TERM; touch ready; while :; do sleep 0.05; done"},
             setup({"SUDO_UID=65534", "SUDO_GID=65534", "SUDO_USER=nobody"}));
-  while (!fs::exists(file("ready"))) ::usleep(10'000);
-  EXPECT_EQ(status_mask(run.pid(), "CapEff"), kKept);
+  ASSERT_TRUE(soon([&] { return fs::exists(file("ready")); }));
+  EXPECT_TRUE(soon([&] { return status_mask(run.pid(), "CapEff") == kKept; }))
+      << std::hex << status_mask(run.pid(), "CapEff");
   run.send(SIGTERM);
   EXPECT_EQ(run.finish().status, 9);
 }
 
 TEST_F(CliLifecycle, AKilledProfilerLeavesNeitherDeputyNorTemporary) {
   const Child workload(endless(), with_shim());
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  wait_until_injected(workload.pid());
   const std::string where = file("out");
   fs::create_directory(where);
   Child attach(
       {GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", where + "/x.pb.gz"},
       setup());
-  ::sleep(2);
-  const pid_t deputy = child_named(attach.pid(), "gpu-prof-deputy");
-  ASSERT_NE(deputy, 0);
+  wait_until_traced(workload.pid());
+  pid_t deputy = 0;
+  ASSERT_TRUE(soon([&] { return (deputy = child_named(attach.pid(), "gpu-prof-deputy")) != 0; }));
   attach.send(SIGKILL);
   attach.finish();
-  for (int i = 0; i < 200 && state_of(deputy) != 'Z' && ::kill(deputy, 0) == 0; ++i)
-    ::usleep(10'000);
-  EXPECT_TRUE(::kill(deputy, 0) != 0 || state_of(deputy) == 'Z');
+  EXPECT_TRUE(soon([&] { return ::kill(deputy, 0) != 0 || state_of(deputy) == 'Z'; }));
   EXPECT_TRUE(fs::is_empty(where));
 }
 
@@ -163,40 +162,26 @@ TEST_F(CliLifecycle, ExecOfAnotherCudaProgramUnderRun) {
 }
 
 TEST_F(CliLifecycle, AProgramThatExecEndedKeepsNoDescriptor) {
-  Child run({GPU_PROFILED_PATH,
-             "run",
-             "--shim",
-             SHIM_PATH,
-             "-o",
-             file("x.pb.gz"),
-             "--",
-             EXECER_PATH,
-             "10",
-             "0",
-             EXECER_PATH,
-             "10",
-             "0",
-             EXECER_PATH,
-             "10",
-             "0",
-             WORKLOAD_PATH,
-             "--launches",
-             "0",
-             "--seconds",
-             "60",
-             "--rate",
-             "1000"},
-            setup());
-  for (int i = 0; i < 2000 && child_named(run.pid(), "workload") == 0; ++i) ::usleep(10'000);
-  ASSERT_NE(child_named(run.pid(), "workload"), 0) << "the last program never began";
-  ::sleep(2);
+  std::vector<std::string> command = {GPU_PROFILED_PATH, "run", "--shim", SHIM_PATH, "-o",
+                                      file("x.pb.gz"),   "--"};
+  for (int program = 0; program < 3; ++program)
+    command.insert(command.end(), {EXECER_PATH, "10", "0"});
+  const auto last = endless();
+  command.insert(command.end(), last.begin(), last.end());
+  Child run(command, setup());
+  wait_until_traced(wait_for_program("workload"));
   size_t pages = 0, pidfds = 0;
-  for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(run.pid()) + "/fd")) {
-    std::error_code gone;
-    const std::string link = fs::read_symlink(entry, gone);
-    if (link.starts_with("/memfd:gpu-profiled")) ++pages;
-    if (link.find("[pidfd]") != std::string::npos) ++pidfds;
-  }
+  const auto count_descriptors = [&] {
+    pages = pidfds = 0;
+    for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(run.pid()) + "/fd")) {
+      std::error_code gone;
+      const std::string link = fs::read_symlink(entry, gone);
+      if (link.starts_with("/memfd:gpu-profiled")) ++pages;
+      if (link.find("[pidfd]") != std::string::npos) ++pidfds;
+    }
+    return pages == 1 && pidfds <= 2;
+  };
+  (void)soon(count_descriptors);
   EXPECT_EQ(pages, 1u) << "of the program that runs";
   EXPECT_LE(pidfds, 2u) << "of the command and of the target that it is";
   run.send(SIGTERM);
@@ -204,12 +189,20 @@ TEST_F(CliLifecycle, AProgramThatExecEndedKeepsNoDescriptor) {
 }
 
 TEST_F(CliLifecycle, ExecOfAnotherCudaProgramUnderAttach) {
-  const Child target({EXECER_PATH, "4000", "6000", WORKLOAD_PATH, "--launches", "0", "--seconds",
-                      "60", "--rate", "1000"},
-                     with_shim());
-  wait_until_mapped(target.pid(), "libgpu-profiled-cupti.so");
-  const Outcome outcome = gpu_profiled({"--pid", std::to_string(target.pid()), "--duration", "10s",
-                                        "-o", "x.pb.gz", "--summary-json", "s.json"});
+  std::vector<std::string> command = {EXECER_PATH, "0", "600"};
+  const auto next = endless();
+  command.insert(command.end(), next.begin(), next.end());
+  const Child target(command, with_shim({"EXECER_UNTIL=" + file("go")}));
+  wait_until_injected(target.pid());
+  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(target.pid()), "-o", "x.pb.gz",
+                "--summary-json", "s.json"},
+               setup());
+  wait_until_traced(target.pid());
+  std::ofstream(file("go")).flush();
+  ASSERT_TRUE(soon([&] { return comm_of(target.pid()) == "workload"; }));
+  wait_until_traced(target.pid());
+  attach.send(SIGINT);
+  const Outcome outcome = attach.finish();
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const std::string json = read_file(file("s.json"));
   EXPECT_EQ(count(json, "\"pid\": " + std::to_string(target.pid())), 2u) << json;
@@ -222,14 +215,26 @@ TEST_F(CliLifecycle, ExecOfAnotherCudaProgramUnderAttach) {
 }
 
 TEST_F(CliLifecycle, OrphanedGrandchildIsOurs) {
-  // The subshell forks the program and exits: its parent is then not the shell.
-  const std::string work = std::string(WORKLOAD_PATH) + " --launches 0 --rate 1000 --seconds ";
-  const std::string script =
-      work + "60 & sleep 3; (setsid sh -c 'sleep 0.3; exec " + work + "3' &); sleep 60";
+  // The subshell forks the program and exits: its parent is then not the shell, nor the shell's.
+  const std::string work = std::string(WORKLOAD_PATH) + " --launches 0 --rate 1000 --seconds 250";
+  const std::string script = work +
+                             " & top=$$; export top; until test -e go; do sleep 0.05; done; " +
+                             "(setsid sh -c 'until test \"$(ps -o ppid= -p $(ps -o ppid= -p $$))\" "
+                             "-ne $top; do sleep 0.05; " +
+                             "done; exec " + work + "' &); sleep 250";
   const Child shell({"/bin/sh", "-c", script}, with_shim());
-  ::sleep(2);
-  const Outcome outcome = gpu_profiled({"--pid", std::to_string(shell.pid()), "--duration", "5s",
-                                        "-o", "x.pb.gz", "--summary-json", "s.json"});
+  const pid_t first = wait_for_program("workload");
+  wait_until_injected(first);
+  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(shell.pid()), "-o", "x.pb.gz",
+                "--summary-json", "s.json"},
+               setup());
+  wait_until_traced(first);
+  std::ofstream(file("go")).flush();
+  const pid_t orphan = wait_for_program("workload", first);
+  wait_until_traced(orphan);
+  attach.send(SIGINT);
+  const Outcome outcome = attach.finish();
+  ::kill(orphan, SIGKILL);
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const std::string json = read_file(file("s.json"));
   EXPECT_EQ(count(json, "\"pid\": "), 2u) << json;
@@ -239,13 +244,13 @@ TEST_F(CliLifecycle, OrphanedGrandchildIsOurs) {
 
 TEST_F(CliLifecycle, StoppedBeforeTheAttach) {
   const Child workload(endless(), with_shim());
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  wait_until_injected(workload.pid());
   workload.send(SIGSTOP);
-  ::usleep(200'000);
-  Outcome outcome;
-  const double seconds =
-      timed({"--pid", std::to_string(workload.pid()), "--duration", "1s"}, outcome);
-  EXPECT_LT(seconds, 6.0);
+  ASSERT_TRUE(soon([&] { return state_of(workload.pid()) == 'T'; }));
+  const auto begin = Clock::now();
+  const Outcome outcome =
+      gpu_profiled({"--pid", std::to_string(workload.pid()), "--duration", "1s"});
+  EXPECT_LT(Clock::now() - begin, kNoHang);
   EXPECT_EQ(outcome.status, 3);
   expect_one_line(outcome, "is stopped");
   EXPECT_TRUE(profiles().empty());
@@ -253,15 +258,17 @@ TEST_F(CliLifecycle, StoppedBeforeTheAttach) {
 
 TEST_F(CliLifecycle, StoppedDuringTheAttach) {
   Child workload(endless(), with_shim());
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
-  const auto begin = Clock::now();
-  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "--duration", "3s",
-                "-o", "x.pb.gz", "--summary-json", "s.json"},
+  wait_until_injected(workload.pid());
+  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz",
+                "--summary-json", "s.json"},
                setup());
-  ::sleep(2);
+  wait_until_traced(workload.pid(), 500);
   workload.send(SIGSTOP);
+  ASSERT_TRUE(soon([&] { return state_of(workload.pid()) == 'T'; }));
+  const auto begin = Clock::now();
+  attach.send(SIGINT);
   const Outcome outcome = attach.finish();
-  EXPECT_LT(std::chrono::duration<double>(Clock::now() - begin).count(), 8.0);
+  EXPECT_LT(Clock::now() - begin, kNoHang);
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_GT(json_number(read_file(file("s.json")), "total", "received"), 100);
   workload.send(SIGCONT);
@@ -271,12 +278,25 @@ TEST_F(CliLifecycle, StoppedDuringTheAttach) {
 
 TEST_F(CliLifecycle, AnotherCuptiClient) {
   const Child workload(endless(), with_shim({"FAKE_CUDA_OTHER_CLIENT=1"}));
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
-  for (const char* duration : {"1s", "4s"}) {  // told at the end, or after a while
-    const Outcome outcome =
-        gpu_profiled({"--pid", std::to_string(workload.pid()), "--duration", duration});
+  wait_until_injected(workload.pid());
+  const std::vector<std::string> command = {GPU_PROFILED_PATH, "--pid",
+                                            std::to_string(workload.pid())};
+  const auto refused = [&] {
+    const auto page = shim_page(workload.pid());
+    return page && page->reason == GPUPROF_REASON_OTHER_CLIENT;
+  };
+  for (const bool patient : {false, true}) {  // told at the end, or after a while
+    Child attach(command, setup());
+    ASSERT_TRUE(soon(refused));
+    if (patient) {
+      EXPECT_TRUE(soon(
+          [&] { return attach.error_so_far().find("another CUPTI client") != std::string::npos; }));
+    }
+    attach.send(SIGINT);
+    const Outcome outcome = attach.finish();
     EXPECT_EQ(outcome.status, 3) << outcome.err;
     EXPECT_NE(outcome.err.find("another CUPTI client"), std::string::npos) << outcome.err;
+    ASSERT_TRUE(soon([&] { return !refused(); }));
   }
   EXPECT_TRUE(profiles().empty());
 }
@@ -284,15 +304,20 @@ TEST_F(CliLifecycle, AnotherCuptiClient) {
 TEST_F(CliLifecycle, SubscribeRefused) {
   const std::string code = "FAKE_CUDA_SUBSCRIBE_FAIL=999";
   const Child workload(endless(), with_shim({code}));
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
-  const Outcome attach =
-      gpu_profiled({"--pid", std::to_string(workload.pid()), "--duration", "1s"});
+  wait_until_injected(workload.pid());
+  Child child({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid())}, setup());
+  ASSERT_TRUE(soon([&] {
+    const auto page = shim_page(workload.pid());
+    return page && page->reason == GPUPROF_REASON_SUBSCRIBE_FAILED;
+  }));
+  child.send(SIGINT);
+  const Outcome attach = child.finish();
   EXPECT_EQ(attach.status, 3);
   expect_one_line(attach, "cuptiSubscribe answered 999");
   // Long enough for its page to be read: one that ends within milliseconds may be gone before.
   const Outcome run =
       gpu_profiled({"run", "--", "/bin/sh", "-c",
-                    std::string(WORKLOAD_PATH) + " --launches 0 --rate 100 --seconds 1; exit 4"},
+                    std::string(WORKLOAD_PATH) + " --launches 0 --rate 100 --seconds 3; exit 4"},
                    {code});
   EXPECT_EQ(run.status, 4) << "the command's own";
   // The shim has a line of its own, with the process's number.

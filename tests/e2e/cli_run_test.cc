@@ -107,7 +107,7 @@ TEST_F(CliRun, TermReachesTheCommand) {
   Child run({GPU_PROFILED_PATH, "run", "--shim", SHIM_PATH, "-o", file("x.pb.gz"), "--", "/bin/sh",
              "-c", "trap 'exit 9' TERM; touch ready; while :; do sleep 0.05; done"},
             setup());
-  while (!std::filesystem::exists(file("ready"))) ::usleep(10'000);
+  ASSERT_TRUE(soon([&] { return std::filesystem::exists(file("ready")); }));
   run.send(SIGTERM);
   EXPECT_EQ(run.finish().status, 9);
 }
@@ -117,9 +117,10 @@ TEST_F(CliRun, ControlCEndsTheCommandAndTheProfileIsWritten) {
   on_terminal.terminal = true;
   // The workload ends cleanly on SIGINT, and would end uncleanly on a second one.
   Child run({GPU_PROFILED_PATH, "run", "--shim", SHIM_PATH, "-o", "x.pb.gz", "--", WORKLOAD_PATH,
-             "--launches", "0", "--seconds", "60", "--rate", "2000"},
+             "--launches", "0", "--seconds", "250", "--rate", "2000"},
             on_terminal);
-  ::sleep(2);
+  wait_until_traced(wait_for_program("workload"));
+  EXPECT_TRUE(run.shows("executions/s"));
   run.type("\x03");
   const Outcome outcome = run.finish();
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -130,9 +131,10 @@ TEST_F(CliRun, ControlCEndsTheCommandAndTheProfileIsWritten) {
 
 TEST_F(CliRun, DurationEndsTheProfileNotTheCommand) {
   const Outcome outcome =
-      gpu_profiled({"run", "--duration", "1s", "-o", "x.pb.gz", "--", "/bin/sh", "-c",
+      gpu_profiled({"run", "--duration", "2s", "-o", "x.pb.gz", "--", "/bin/sh", "-c",
                     std::string(WORKLOAD_PATH) +
-                        " --launches 0 --seconds 3 --rate 1000; test -s x.pb.gz && exit 11"});
+                        " --launches 0 --seconds 250 --rate 1000 & until test -s x.pb.gz; do "
+                        "sleep 0.1; done; kill -0 $! && kill $! && exit 11"});
   EXPECT_EQ(outcome.status, 11) << outcome.err;
 }
 

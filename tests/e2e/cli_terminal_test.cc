@@ -41,13 +41,13 @@ TEST_F(CliAround, DiskFullInTheMiddleLeavesNoHalfFile) {
 TEST_F(CliAround, OutputDirectoryRemovedMeanwhile) {
   const std::string where = file("out");
   fs::create_directory(where);
-  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "60", "--rate", "1000"},
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "1000"},
                        setup(injected()));
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  wait_until_injected(workload.pid());
   Child attach(
       {GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", where + "/x.pb.gz"},
       setup());
-  ::sleep(2);
+  wait_until_traced(workload.pid());
   fs::remove_all(where);
   attach.send(SIGINT);
   const Outcome outcome = attach.finish();
@@ -60,11 +60,11 @@ TEST_F(CliAround, OutputDirectoryRemovedMeanwhile) {
 TEST_F(CliAround, KilledCommandIsProfiledUpToItsEnd) {
   Child run({GPU_PROFILED_PATH, "run", "--shim", SHIM_PATH, "-o", "x.pb.gz", "--summary-json",
              "s.json", "--", "/bin/sh", "-c",
-             "echo $$ >pid; exec " + std::string(WORKLOAD_PATH) +
-                 " --launches 0 --seconds 60 --rate 1000"},
+             "exec " + std::string(WORKLOAD_PATH) + " --launches 0 --seconds 250 --rate 1000"},
             setup());
-  ::sleep(3);
-  ::kill(std::atoi(read_file(file("pid")).c_str()), SIGKILL);
+  const pid_t command = wait_for_program("workload");
+  wait_until_traced(command, 2000);
+  ::kill(command, SIGKILL);
   const Outcome outcome = run.finish();
   EXPECT_EQ(outcome.status, 128 + SIGKILL) << outcome.err;
   EXPECT_NE(outcome.err.find("wrote x.pb.gz"), std::string::npos) << outcome.err;
@@ -74,12 +74,12 @@ TEST_F(CliAround, KilledCommandIsProfiledUpToItsEnd) {
 }
 
 TEST_F(CliAround, TwoInterruptsStillWriteTheProfile) {
-  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "60", "--rate", "1000"},
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "1000"},
                        setup(injected()));
-  wait_until_mapped(workload.pid(), "libgpu-profiled-cupti.so");
+  wait_until_injected(workload.pid());
   Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz"},
                on_terminal());
-  ::sleep(2);
+  wait_until_traced(workload.pid());
   attach.type("\x03\x03");
   const Outcome outcome = attach.finish();
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -88,11 +88,11 @@ TEST_F(CliAround, TwoInterruptsStillWriteTheProfile) {
 
 TEST_F(CliAround, TwoInterruptsUnderRun) {
   Child run({GPU_PROFILED_PATH, "run", "-o", "x.pb.gz", "--", WORKLOAD_PATH, "--launches", "0",
-             "--seconds", "60", "--rate", "1000"},
+             "--seconds", "250", "--rate", "1000"},
             on_terminal());
-  ::sleep(2);
+  wait_until_traced(wait_for_program("workload"));
   run.type("\x03");
-  ::usleep(30'000);
+  ::usleep(30'000);  // as fingers do; either order of what follows is right
   run.type("\x03");
   const Outcome outcome = run.finish();
   EXPECT_TRUE(outcome.status == 0 || outcome.status == 128 + SIGINT) << outcome.status;
@@ -101,7 +101,7 @@ TEST_F(CliAround, TwoInterruptsUnderRun) {
 
 TEST_F(CliAround, TheCommandReadsTheTerminal) {
   Child run({GPU_PROFILED_PATH, "run", "--", "/bin/cat"}, on_terminal());
-  ::sleep(1);
+  (void)wait_for_program("cat");
   run.type("what is typed\n\x04");
   const Outcome outcome = run.finish();
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -110,15 +110,16 @@ TEST_F(CliAround, TheCommandReadsTheTerminal) {
 
 TEST_F(CliAround, ControlZStopsAllAndContinues) {
   Child run({GPU_PROFILED_PATH, "run", "--", "/bin/sh", "-c",
-             "echo $$ >pid; trap 'exit 7' TERM; touch ready; while :; do sleep 0.05; done"},
+             "echo $$ >pid; trap 'kill $!; exit 7' TERM; sleep 250 & touch ready; wait"},
             on_terminal());
-  while (!fs::exists(file("ready"))) ::usleep(10'000);
+  ASSERT_TRUE(soon([&] { return fs::exists(file("ready")); }));
+  // In `wait`, not in a vfork for `touch`: there it cannot stop before its child goes on.
   const pid_t command = std::atoi(read_file(file("pid")).c_str());
+  ASSERT_TRUE(soon([&] { return state_of(command) == 'S'; }));
   // An orphaned process group gets no SIGTSTP from its terminal: what a shell's job does, by hand.
   ::kill(-run.pid(), SIGSTOP);
-  ::usleep(200'000);
-  EXPECT_EQ(state_of(run.pid()), 'T');
-  EXPECT_EQ(state_of(command), 'T') << "it is in our process group";
+  EXPECT_TRUE(soon([&] { return state_of(run.pid()) == 'T'; }));
+  EXPECT_TRUE(soon([&] { return state_of(command) == 'T'; })) << "it is in our process group";
   ::kill(-run.pid(), SIGCONT);
   run.send(SIGTERM);
   EXPECT_EQ(run.finish().status, 7);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A CUDA process that becomes another program.
 //   workload_execer LAUNCHES MILLISECONDS PROGRAM [ARGUMENTS]
-// Launches, stays MILLISECONDS (what CUPTI holds back at exec is lost), then execs PROGRAM.
+// Launches, stays MILLISECONDS (what CUPTI holds back at exec is lost), then execs PROGRAM. With
+// EXECER_UNTIL in the environment it launches until that file exists.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -22,6 +23,11 @@ int main(int argc, char** argv) {
   const auto kernels = workload::load_kernels();
   fake_cuda_label("main");
   const long launches = atol(argv[1]), milliseconds = atol(argv[2]);
+  const char* const until = getenv("EXECER_UNTIL");
+  while (until != nullptr && access(until, F_OK) != 0) {
+    if (execer_launch(kernels[0].function) != 0) return 1;
+    usleep(1000);
+  }
   // Spread over the time, so that a late attach sees some; the last 600 ms are for the flushes.
   for (long i = 0; i < launches; ++i) {
     if (execer_launch(kernels[0].function) != 0) return 1;
