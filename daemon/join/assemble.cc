@@ -2,110 +2,18 @@
 #include "daemon/join/assemble.h"
 
 #include <algorithm>
-#include <map>
-#include <unordered_set>
 #include <utility>
 
 #include "daemon/join/flat_index.h"
+#include "daemon/join/labels.h"
 #include "daemon/join/model_builder.h"
 
 namespace gpuprof::join {
 namespace {
 
-// Everything that a row's labels are made of.
-struct LabelKey {
-  uint32_t process, tid, device_id, context_id, stream_id, graph_id, match, reason;
-};
-
-std::string number_text(uint32_t value) {
-  return value == kFolded ? "other" : std::to_string(value);
-}
-
-class Labels {
- public:
-  Labels(const JoinResult& result, FrameSource& source, const AssembleOptions& options)
-      : result_(result), source_(source), options_(options) {}
-
-  uint32_t set_of(const Row& row, Model& model) {
-    const LabelKey key{row.process,
-                       row.tid,
-                       row.device_id,
-                       row.context_id,
-                       row.stream_id,
-                       row.graph_id,
-                       static_cast<uint32_t>(row.match),
-                       static_cast<uint32_t>(row.reason)};
-    const auto [at, is_new] = sets_.insert(key);
-    if (is_new) sets_[at].value = intern(make(row), model);
-    suppressed_ += suppressed_by_set_[sets_[at].value];
-    return sets_[at].value;
-  }
-
-  [[nodiscard]] uint64_t suppressed() const { return suppressed_; }
-
- private:
-  std::vector<ModelLabel> make(const Row& row) {
-    dropped_ = 0;
-    std::vector<ModelLabel> labels;
-    const ProcessId process = result_.processes[row.process].process;
-    put(labels, "gpu_join", match_name(row.match));
-    if (row.match == Match::kUnmatched) {
-      put(labels, "gpu_join_reason", unmatched_name(row.reason));
-    }
-    put(labels, "gpu_device", number_text(row.device_id));
-    if (row.device_id != kFolded)
-      put(labels, "gpu_uuid", source_.device(process, row.device_id).uuid);
-    put(labels, "gpu_context", number_text(row.context_id));
-    put(labels, "gpu_stream", number_text(row.stream_id));
-    if (row.graph_id != 0) put(labels, "gpu_graph_id", number_text(row.graph_id));
-    put(labels, "pid", std::to_string(process.pid));
-    put(labels, "comm", source_.process(process).comm);
-    if (row.tid != 0) {
-      const std::string name = source_.thread_name(process, row.tid);
-      put(labels, "thread", (name.empty() ? "" : name + "/") + std::to_string(row.tid));
-    }
-    return labels;
-  }
-
-  void put(std::vector<ModelLabel>& labels, const char* key, std::string text) {
-    if (text.empty()) return;
-    auto& values = values_[key];
-    if (values.size() >= options_.max_label_values && !values.contains(text)) {
-      ++dropped_;
-      return;
-    }
-    values.insert(text);
-    labels.push_back({key, std::move(text), 0, ""});
-  }
-
-  // Rows that differ in a suppressed label only share one set.
-  uint32_t intern(std::vector<ModelLabel> labels, Model& model) {
-    std::string bytes;
-    for (const ModelLabel& label : labels)
-      bytes.append(label.key).append("\0", 1).append(label.text).append("\0", 1);
-    const auto [at, is_new] =
-        by_text_.try_emplace(std::move(bytes), static_cast<uint32_t>(model.label_sets.size()));
-    if (is_new) {
-      model.label_sets.push_back(std::move(labels));
-      suppressed_by_set_.push_back(dropped_);
-    }
-    return at->second;
-  }
-
-  const JoinResult& result_;
-  FrameSource& source_;
-  const AssembleOptions& options_;
-  FlatIndex<LabelKey, uint32_t> sets_;
-  std::map<std::string, uint32_t> by_text_;
-  std::map<std::string, std::unordered_set<std::string>> values_;
-  std::vector<uint64_t> suppressed_by_set_;
-  uint64_t dropped_ = 0;
-  uint64_t suppressed_ = 0;
-};
-
-int64_t add_clamped(int64_t value, uint64_t more) {
+void add_clamped(int64_t& value, uint64_t more) {
   const uint64_t room = static_cast<uint64_t>(INT64_MAX - value);
-  return more > room ? INT64_MAX : value + static_cast<int64_t>(more);
+  value = more > room ? INT64_MAX : value + static_cast<int64_t>(more);
 }
 
 // The process with the most GPU time.
@@ -118,34 +26,123 @@ uint32_t main_process(const JoinResult& result) {
   return best;
 }
 
+// Of the process with the most PC samples. 0: none has any.
+int64_t period_cycles(const JoinResult& result) {
+  uint64_t most = 0;
+  uint32_t period = 0;
+  for (const ProcessResult& process : result.processes) {
+    if (process.window.pc.samples <= most) continue;
+    most = process.window.pc.samples;
+    period = process.pc_period;
+  }
+  return period == 0 || period > 62 ? 0 : int64_t{1} << period;
+}
+
+std::vector<ProcessId> ids_of(const JoinResult& result) {
+  std::vector<ProcessId> ids;
+  for (const ProcessResult& process : result.processes) ids.push_back(process.process);
+  return ids;
+}
+
+class Assembler {
+ public:
+  Assembler(const JoinResult& result, const StackTable& stacks, FrameSource& source,
+            DeviceSource* device, const AssembleOptions& options)
+      : result_(result),
+        builder_(ids_of(result), stacks, source, device),
+        labels_(result, source, options, builder_.model()) {
+    stats_.sources.resize(result.processes.size());
+  }
+
+  void add_rows() {
+    auto pc = result_.pc_rows.begin();
+    for (uint32_t i = 0; i < result_.rows.size(); ++i) {
+      Row row = result_.rows[i];
+      const bool is_plain = pc == result_.pc_rows.end() || pc->row != i;
+      for (; pc != result_.pc_rows.end() && pc->row == i; ++pc) {
+        add_code(row, *pc);
+        row.executions -= pc->executions;
+        row.time_ns -= pc->time_ns;
+      }
+      // What its instructions have is not its own any more.
+      if (is_plain || row.executions != 0 || row.time_ns != 0) add_row(row);
+    }
+  }
+  AssembleStats stats() {
+    stats_.labels_suppressed = labels_.suppressed();
+    return stats_;
+  }
+  Model finish(uint32_t main, const std::string& executable) {
+    return builder_.finish(main, executable);
+  }
+
+ private:
+  struct SampleKey {
+    uint32_t stack, label_set, code_labels;
+  };
+
+  void add_row(const Row& row) {
+    ModelSample& sample = sample_of({builder_.stack_of(row), labels_.set_of(row), UINT32_MAX});
+    add_clamped(sample.values[kGpuTimeNs], row.time_ns);
+    add_clamped(sample.values[kGpuExecutions], row.executions);
+  }
+
+  void add_code(const Row& row, const PcRow& pc) {
+    const PcFunction& function = result_.pc_functions[pc.function];
+    SourceCounts& counts = stats_.sources[function.process];
+    const DeviceCode::Place* place = nullptr;
+    std::string missing;
+    if (pc.pc_offset == kFolded) {
+      counts.folded += pc.samples;
+    } else {
+      place = &builder_.device_code().find(function.process, function.cubin_key,
+                                           function.function_name_id, pc.pc_offset);
+      counts.by_status[static_cast<size_t>(place->status)] += pc.samples;
+      if (place->missing != 0) missing = builder_.device_code().missing(*place);
+    }
+    const cubin::SourceStatus status =
+        place != nullptr ? place->status : cubin::SourceStatus::kUnmapped;
+    ModelSample& sample = sample_of({builder_.stack_of(row, place), labels_.set_of(row),
+                                     labels_.code_set_of(pc, place != nullptr, status, missing)});
+    add_clamped(sample.values[kGpuTimeNs], pc.time_ns);
+    add_clamped(sample.values[kGpuExecutions], pc.executions);
+    add_clamped(sample.values[kGpuPcSamples], pc.samples);
+    add_clamped(sample.values[kGpuStallSamples], pc.stall_samples);
+  }
+
+  ModelSample& sample_of(const SampleKey& key) {
+    Model& model = builder_.model();
+    const auto [at, is_new] = samples_.insert(key);
+    if (is_new) {
+      samples_[at].value = static_cast<uint32_t>(model.samples.size());
+      model.samples.push_back({key.stack, key.label_set, {}, key.code_labels});
+    }
+    return model.samples[samples_[at].value];
+  }
+
+  const JoinResult& result_;
+  ModelBuilder builder_;
+  Labels labels_;
+  FlatIndex<SampleKey, uint32_t> samples_;
+  AssembleStats stats_;
+};
+
 }  // namespace
 
 Model assemble(const JoinResult& result, const StackTable& stacks, FrameSource& source,
-               const AssembleOptions& options, AssembleStats* stats) {
-  std::vector<ProcessId> processes;
-  for (const ProcessResult& process : result.processes) processes.push_back(process.process);
-  ModelBuilder builder(std::move(processes), stacks, source);
-  Labels labels(result, source, options);
-  struct SampleKey {
-    uint32_t stack, label_set;
-  };
-  FlatIndex<SampleKey, uint32_t> samples;
-  for (const Row& row : result.rows) {
-    Model& model = builder.model();
-    const SampleKey key{builder.stack_of(row), labels.set_of(row, model)};
-    const auto [at, is_new] = samples.insert(key);
-    if (is_new) {
-      samples[at].value = static_cast<uint32_t>(model.samples.size());
-      model.samples.push_back({key.stack, key.label_set, {}});
-    }
-    ModelSample& sample = model.samples[samples[at].value];
-    sample.values[kGpuTimeNs] = add_clamped(sample.values[kGpuTimeNs], row.time_ns);
-    sample.values[kGpuExecutions] = add_clamped(sample.values[kGpuExecutions], row.executions);
+               DeviceSource* device, const AssembleOptions& options, AssembleStats* stats) {
+  Assembler assembler(result, stacks, source, device, options);
+  assembler.add_rows();
+  if (stats) *stats = assembler.stats();
+  std::string executable;
+  uint32_t main = 0;
+  if (!result.processes.empty()) {
+    main = main_process(result);
+    executable = source.process(result.processes[main].process).executable;
   }
-  if (stats) stats->labels_suppressed = labels.suppressed();
-  if (result.processes.empty()) return builder.finish(0, "");
-  const uint32_t main = main_process(result);
-  return builder.finish(main, source.process(result.processes[main].process).executable);
+  Model model = assembler.finish(main, executable);
+  model.pc_period_cycles = period_cycles(result);
+  return model;
 }
 
 }  // namespace gpuprof::join

@@ -3,12 +3,15 @@
 // assemble(): joined rows become a profile with named frames and labels.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "daemon/base/process_id.h"
+#include "daemon/cubin/image.h"
+#include "daemon/join/device_source.h"
 #include "daemon/join/joiner.h"
 #include "daemon/join/model.h"
 #include "daemon/join/stack_table.h"
@@ -49,16 +52,32 @@ struct AssembleOptions {
   uint32_t max_label_values = 1000;  // different values of one label key; more: label left out
 };
 
+// PC samples (StallKind::kStalled) of one process by what is known of their instructions. Their sum
+// is the window's PcAccounting::samples.
+struct SourceCounts {
+  std::array<uint64_t, 4> by_status{};  // by cubin::SourceStatus
+  uint64_t folded = 0;                  // they lost their instruction to a bound
+
+  [[nodiscard]] uint64_t of(cubin::SourceStatus status) const {
+    return by_status[static_cast<size_t>(status)];
+  }
+};
+
 struct AssembleStats {
-  uint64_t labels_suppressed = 0;  // samples that lost a label to max_label_values
+  uint64_t labels_suppressed = 0;     // samples that lost a label to max_label_values
+  std::vector<SourceCounts> sources;  // like JoinResult::processes
 };
 
 // Stacks in the model, root to leaf: CPU frames with inlined ones, `[cuda graph]` for graph nodes,
-// then the kernel or `[memcpy HtoD]`, `[memset]`. Rows without a stack have the root `[no stack]`.
+// then the kernel or `[memcpy HtoD]`, `[memset]`. Rows without a stack have the root `[no stack]`,
+// PC samples that joined no execution `[unattributed]`. A row with PC rows is shown by these: the
+// leaf is the sampled instruction, with the device functions inlined there below its kernel.
 // The shim's and CUPTI's frames at the leaf are left out, nameless ones inside the driver too, so
 // that the last CPU frame is the launch call. The first module is the main executable of the
-// process with the most GPU time. Fills neither comments nor times: the caller does.
+// process with the most GPU time. Fills neither comments nor times: the caller does. `device` null:
+// nothing is known of device code.
 Model assemble(const JoinResult& result, const StackTable& stacks, FrameSource& source,
-               const AssembleOptions& options = {}, AssembleStats* stats = nullptr);
+               DeviceSource* device = nullptr, const AssembleOptions& options = {},
+               AssembleStats* stats = nullptr);
 
 }  // namespace gpuprof::join

@@ -63,6 +63,7 @@ struct ModelSample {
   uint32_t stack = 0;      // index into Model::stacks
   uint32_t label_set = 0;  // index into Model::label_sets
   int64_t values[kValueCount] = {};
+  uint32_t code_labels = UINT32_MAX;  // likewise, further ones of device code; UINT32_MAX: none
 };
 
 struct Model {

@@ -13,6 +13,14 @@ namespace {
 // function's instructions.
 constexpr uint64_t kSyntheticSpan = 4096;
 
+// Frames that stand for no code. copy_frame_name() has those of copies.
+constexpr const char* kNoStackFrame = "[no stack]";
+constexpr const char* kUnattributedFrame = "[unattributed]";
+constexpr const char* kGraphFrame = "[cuda graph]";
+constexpr const char* kUnknownKernelFrame = "[unknown kernel]";
+constexpr const char* kMemsetFrame = "[memset]";
+constexpr const char* kOtherFrame = "[other]";
+
 std::string_view base_name(std::string_view path) {
   constexpr std::string_view kDeleted = " (deleted)";
   if (path.ends_with(kDeleted)) path.remove_suffix(kDeleted.size());
@@ -40,8 +48,11 @@ std::string key_of(std::initializer_list<std::string_view> parts) {
 }  // namespace
 
 ModelBuilder::ModelBuilder(std::vector<ProcessId> processes, const StackTable& stacks,
-                           FrameSource& source)
-    : processes_(std::move(processes)), stacks_(stacks), source_(source) {}
+                           FrameSource& source, DeviceSource* device)
+    : processes_(std::move(processes)),
+      stacks_(stacks),
+      source_(source),
+      device_code_(processes_, source, device, gpu_functions_, model_) {}
 
 uint32_t ModelBuilder::module_of(uint32_t process, uint32_t index) {
   const auto [at, is_new] = modules_.try_emplace({process, index}, 0u);
@@ -66,6 +77,7 @@ uint32_t ModelBuilder::module_of(uint32_t process, uint32_t index) {
   } else if (base.starts_with("libcuda.") || base.starts_with("libcudart.")) {
     owner = Owner::kDriver;
   }
+  owners_.resize(model_.modules.size(), Owner::kApplication);
   owners_.push_back(owner);
   model_.modules.push_back(std::move(module));
   return at->second;
@@ -139,16 +151,17 @@ uint32_t ModelBuilder::cpu_stack(uint32_t process, StackId stack) {
   std::vector<Frame> frames;
   for (const uint64_t pc : stacks_.pcs(stack)) frames.push_back(frame(process, pc));
   std::vector<uint32_t> locations = trim(frames);
-  if (locations.empty()) locations.push_back(synthetic("[no stack]", "[no stack]"));
+  if (locations.empty()) locations.push_back(synthetic(kNoStackFrame));
   const auto id = static_cast<uint32_t>(cpu_locations_.size());
   cpu_locations_.push_back(std::move(locations));
   cpu_stacks_[at].value = id;
   return id;
 }
 
-uint32_t ModelBuilder::synthetic(const std::string& name, const std::string& system_name) {
+// The location of a frame without code.
+uint32_t ModelBuilder::synthetic_location(uint32_t function) {
   const auto [at, is_new] =
-      synthetic_.try_emplace(system_name, static_cast<uint32_t>(model_.locations.size()));
+      synthetic_.try_emplace(function, static_cast<uint32_t>(model_.locations.size()));
   if (!is_new) return at->second;
   if (synthetic_module_ == UINT32_MAX) {
     synthetic_module_ = static_cast<uint32_t>(model_.modules.size());
@@ -156,87 +169,80 @@ uint32_t ModelBuilder::synthetic(const std::string& name, const std::string& sys
     module.path = "[cuda]";
     module.is_device_code = true;
     model_.modules.push_back(std::move(module));
-    owners_.push_back(Owner::kApplication);
   }
   ModelModule& module = model_.modules[synthetic_module_];
   ModelLocation location;
   location.module = synthetic_module_;
   location.address = module.limit;
   module.limit += kSyntheticSpan;
-  // Not through function(): a kernel's shown name is decided at the end.
-  location.lines.push_back({static_cast<uint32_t>(model_.functions.size()), 0});
-  model_.functions.push_back({name, system_name, "", 0});
+  location.lines.push_back({function, 0});
   model_.locations.push_back(std::move(location));
   return at->second;
 }
 
-uint32_t ModelBuilder::kernel_frame(const Row& row) {
+uint32_t ModelBuilder::synthetic(const std::string& name) {
+  return synthetic_location(function(name, name, "", 0));
+}
+
+uint32_t ModelBuilder::kernel_function(const Row& row) {
   const auto [at, is_new] = kernels_.insert({row.name_id, row.process});
   if (!is_new) return kernels_[at].value;
   const std::string mangled(row.name_id == 0
                                 ? std::string_view()
                                 : source_.kernel_name(processes_[row.process], row.name_id));
-  uint32_t location = 0;
-  if (mangled.empty()) {
-    location = synthetic("[unknown kernel]", "[unknown kernel]");
-  } else {
-    const size_t before = model_.functions.size();
-    location = synthetic(mangled, mangled);
-    if (model_.functions.size() != before) {
-      kernel_functions_.push_back(static_cast<uint32_t>(before));
-    }
-  }
-  kernels_[at].value = location;
-  return location;
+  kernels_[at].value = mangled.empty() ? function(kUnknownKernelFrame, kUnknownKernelFrame, "", 0)
+                                       : gpu_functions_.of(mangled);
+  return kernels_[at].value;
 }
 
 uint32_t ModelBuilder::gpu_frame(const Row& row) {
   switch (row.kind) {
     case GPUPROF_KIND_KERNEL:
-      return kernel_frame(row);
+      return synthetic_location(kernel_function(row));
     case GPUPROF_KIND_MEMCPY: {
-      const std::string name(copy_frame_name(row.copy_kind));
-      return synthetic(name, name);
+      return synthetic(std::string(copy_frame_name(row.copy_kind)));
     }
     case GPUPROF_KIND_MEMSET:
-      return synthetic("[memset]", "[memset]");
+      return synthetic(kMemsetFrame);
     default:
-      return synthetic("[other]", "[other]");
+      return synthetic(kOtherFrame);
   }
 }
 
-uint32_t ModelBuilder::stack_of(const Row& row) {
-  const uint32_t cpu = cpu_stack(row.process, row.stack);
-  const uint32_t gpu = gpu_frame(row);
+// What joined no execution has no call path either.
+uint32_t ModelBuilder::cpu_stack_of(const Row& row) {
+  if (row.match != Match::kInvalid) return cpu_stack(row.process, row.stack);
+  if (unattributed_ == UINT32_MAX) {
+    unattributed_ = static_cast<uint32_t>(cpu_locations_.size());
+    cpu_locations_.push_back({synthetic(kUnattributedFrame)});
+  }
+  return unattributed_;
+}
+
+uint32_t ModelBuilder::stack_of(const Row& row, const DeviceCode::Place* place) {
+  const uint32_t cpu = cpu_stack_of(row);
+  uint32_t leaf = 0;
+  uint32_t parent = UINT32_MAX;
+  if (place == nullptr || place->location == DeviceCode::kNone) {
+    leaf = gpu_frame(row);
+  } else {
+    leaf = place->location;
+    // A device function in a section of its own: who called it is not in the image, but its launch
+    // is known.
+    if (row.kind == GPUPROF_KIND_KERNEL && model_.functions[place->outermost].system_name !=
+                                               model_.functions[kernel_function(row)].system_name)
+      parent = gpu_frame(row);
+  }
   const bool is_graph = row.graph_id != 0 && row.graph_id != kFolded;
-  const auto [at, is_new] = full_stacks_.insert({cpu, gpu, is_graph ? 1u : 0u});
+  const auto [at, is_new] = full_stacks_.insert({cpu, leaf, parent, is_graph ? 1u : 0u});
   if (!is_new) return full_stacks_[at].value;
-  std::vector<uint32_t> locations{gpu};
-  if (is_graph) locations.push_back(synthetic("[cuda graph]", "[cuda graph]"));
+  std::vector<uint32_t> locations{leaf};
+  if (parent != UINT32_MAX) locations.push_back(parent);
+  if (is_graph) locations.push_back(synthetic(kGraphFrame));
   locations.insert(locations.end(), cpu_locations_[cpu].begin(), cpu_locations_[cpu].end());
   full_stacks_[at].value = static_cast<uint32_t>(model_.stacks.size());
   model_.stacks.push_back(std::move(locations));
   return full_stacks_[at].value;
-}
-
-// pprof's reports merge functions by their shown name. So kernels whose short names are equal are
-// shown in full, and where even that is equal, mangled.
-void ModelBuilder::name_kernels() {
-  std::unordered_map<std::string, uint32_t> uses;
-  std::vector<std::string> full;
-  for (const uint32_t id : kernel_functions_) {
-    ModelFunction& kernel = model_.functions[id];
-    full.push_back(demangle(kernel.system_name));
-    kernel.name = short_kernel_name(full.back());
-    ++uses[kernel.name];
-  }
-  std::unordered_map<std::string, uint32_t> full_uses;
-  for (const std::string& name : full) ++full_uses[name];
-  for (size_t i = 0; i < kernel_functions_.size(); ++i) {
-    ModelFunction& kernel = model_.functions[kernel_functions_[i]];
-    if (uses[kernel.name] == 1) continue;
-    kernel.name = full_uses[full[i]] == 1 ? full[i] : kernel.system_name;
-  }
 }
 
 void ModelBuilder::put_first(uint32_t module) {
@@ -252,7 +258,7 @@ void ModelBuilder::put_first(uint32_t module) {
 }
 
 Model ModelBuilder::finish(uint32_t main_process, const std::string& executable) {
-  name_kernels();
+  gpu_functions_.name_all();
   for (const auto& [key, module] : modules_) {
     if (key.first == main_process && !executable.empty() &&
         model_.modules[module].path == executable) {

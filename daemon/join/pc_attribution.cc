@@ -92,11 +92,20 @@ void PcAttribution::order_cells() {
   });
 }
 
-// Executions have their kernel's name.
+// Executions have their kernel's name. A device function that was not inlined lies in the section
+// of its kernel.
 uint64_t PcAttribution::kernel_of(const PcSource& source) {
   const uint64_t function = source.function_name_id;
   if (index_->find_kernel(source.process, function) != nullptr) return function;
-  return function;
+  if (device_ == nullptr || frames_ == nullptr) return function;
+  const ProcessId process = processes_[source.process].id;
+  const std::string name(frames_->kernel_name(process, function));
+  const auto image = device_->device_module(process, source.cubin_key).image;
+  if (!image || name.empty()) return function;
+  const cubin::Resolution begin = image->resolve(name, 0);
+  if (begin.frames.empty()) return function;
+  const std::string_view kernel = begin.frames.back().mangled;
+  return kernel == name ? function : XXH3_64bits(kernel.data(), kernel.size());
 }
 
 uint32_t PcAttribution::extra_row(const ExtraKey& key, const Row& row, JoinResult& result) {

@@ -119,10 +119,11 @@ class Writer {
     part_.set_default_sample_type(text(kValueNames[join::kGpuTimeNs].type));
     part_.set_time_nanos(model_.time_unix_ns);
     part_.set_duration_nanos(model_.duration_ns);
-    const bool has_pcs = model_.pc_period_cycles != 0;
-    part_.mutable_period_type()->set_type(text(has_pcs ? "gpu_cycles" : "gpu_time"));
-    part_.mutable_period_type()->set_unit(text(has_pcs ? "cycles" : "nanoseconds"));
-    part_.set_period(has_pcs ? model_.pc_period_cycles : 1);
+    // The same type with and without PC sampling: pprof refuses to compare or merge profiles whose
+    // period types differ.
+    part_.mutable_period_type()->set_type(text("gpu_cycles"));
+    part_.mutable_period_type()->set_unit(text("cycles"));
+    part_.set_period(model_.pc_period_cycles);
     for (const std::string& comment : model_.comments) part_.add_comment(text(comment));
   }
 
@@ -184,17 +185,23 @@ class Writer {
         sample->add_location_id(uint64_t{location} + 1);
       }
       for (const int64_t value : source.values) sample->add_value(value);
-      for (const join::ModelLabel& from : model_.label_sets[source.label_set]) {
-        auto* label = sample->add_label();
-        label->set_key(text(from.key));
-        if (!from.text.empty()) {
-          label->set_str(text(from.text));
-        } else {
-          label->set_num(from.number);
-          label->set_num_unit(text(from.unit));
-        }
-      }
+      add_labels(model_.label_sets[source.label_set], *sample);
+      if (source.code_labels != UINT32_MAX)
+        add_labels(model_.label_sets[source.code_labels], *sample);
       count_entry();
+    }
+  }
+
+  void add_labels(const std::vector<join::ModelLabel>& labels, perftools::profiles::Sample& to) {
+    for (const join::ModelLabel& from : labels) {
+      auto* label = to.add_label();
+      label->set_key(text(from.key));
+      if (!from.text.empty()) {
+        label->set_str(text(from.text));
+      } else {
+        label->set_num(from.number);
+        label->set_num_unit(text(from.unit));
+      }
     }
   }
 
@@ -224,6 +231,8 @@ const char* broken_reference(const join::Model& model) {
   for (const join::ModelSample& sample : model.samples) {
     if (sample.stack >= model.stacks.size()) return "sample without a stack";
     if (sample.label_set >= model.label_sets.size()) return "sample without labels";
+    if (sample.code_labels != UINT32_MAX && sample.code_labels >= model.label_sets.size())
+      return "sample without labels of its code";
   }
   return nullptr;
 }

@@ -148,7 +148,7 @@ TEST_F(Assemble, LabelValuesAreBoundedAndSamplesMerged) {
   AssembleOptions options;
   options.max_label_values = 10;
   AssembleStats stats;
-  const Model model = assemble(joiner.finish_window(), stacks_, frames_, options, &stats);
+  const Model model = assemble(joiner.finish_window(), stacks_, frames_, nullptr, options, &stats);
   EXPECT_EQ(model.samples.size(), 11u);
   EXPECT_EQ(model.label_sets.size(), 11u);
   EXPECT_EQ(stats.labels_suppressed, 90u);
