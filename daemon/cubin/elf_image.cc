@@ -86,6 +86,10 @@ class Parser {
         return fail(Code::kCorrupt, "section " + std::to_string(i) + " lies past the file's end");
       }
     }
+    // Nothing is read there, but nvcc's files end with them: a file cut short is refused.
+    if (header_.e_phoff > size || header_.e_phnum * sizeof(Elf64_Phdr) > size - header_.e_phoff) {
+      return fail(Code::kCorrupt, "its program headers lie past its end");
+    }
     if (names_index_ >= count || sections_[names_index_].sh_type != SHT_STRTAB) {
       return fail(Code::kCorrupt, "it has no section names");
     }
