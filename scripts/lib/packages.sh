@@ -5,7 +5,7 @@
 # Build and test tools, from Debian 12 itself.
 packages_main=(
   build-essential pkg-config cmake ninja-build git ca-certificates
-  clang llvm clang-format shellcheck binutils file
+  clang libclang-rt-14-dev llvm clang-format shellcheck binutils file
   protobuf-compiler libprotobuf-dev libcli11-dev libspdlog-dev libexpected-dev
   libxxhash-dev libzstd-dev zlib1g-dev libbz2-dev liblzma-dev libcap-dev nettle-dev
   libgtest-dev libgmock-dev libbenchmark-dev
@@ -19,6 +19,12 @@ backports_suite=bookworm-backports
 backports_file=/etc/apt/sources.list.d/gpu-profiled-backports
 # shellcheck disable=SC2034 # used by scripts/check
 packages_tidy=(clang-tidy)
+
+# Whether clang can link a fuzz target.
+has_fuzzer() {
+  echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+    clang -x c++ -fsanitize=fuzzer,address -o /dev/null - 2>/dev/null
+}
 
 is_debian_12() {
   grep -qx 'ID=debian' /etc/os-release 2>/dev/null && grep -qx 'VERSION_ID="12"' /etc/os-release
