@@ -4,18 +4,13 @@
 // to another function.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <regex>
 #include <sstream>
 
-#include "daemon/pprof/writer.h"
 #include "tests/unit/join/fake_frames.h"
 #include "tests/unit/join/records.h"
+#include "tests/unit/pprof/go_pprof.h"
 
 namespace gpuprof::pprof {
 namespace {
@@ -23,44 +18,14 @@ namespace {
 using namespace join::testing;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::Output;
+using testing::read_file;
 
-struct Output {
-  int status = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-class GoPprof : public ::testing::Test {
+class GoPprof : public testing::GoPprofTest {
  protected:
   void SetUp() override {
-    // A test that needs it and cannot find it fails: scripts/check installs Go.
-    ASSERT_TRUE(std::filesystem::exists(GPUPROF_GO))
-        << "go not found at configure time: install golang";
-    std::string pattern = (std::filesystem::temp_directory_path() / "gpuprof-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-    file_ = directory_ / "profile.pb.gz";
-    build();
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  Output pprof(const std::string& options) {
-    const std::string command = "cd '" + directory_.string() +
-                                "' && HOME=. PPROF_TMPDIR=. timeout 100 " + GPUPROF_GO +
-                                " tool pprof " + options + " profile.pb.gz >out 2>err";
-    Output output;
-    const int status = std::system(command.c_str());
-    output.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    output.out = read_file(directory_ / "out");
-    output.err = read_file(directory_ / "err");
-    return output;
+    GoPprofTest::SetUp();
+    if (!HasFatalFailure()) build();
   }
 
   // Two processes of one executable, same addresses; two kernels of one short name, one 3,000 bytes
@@ -117,15 +82,11 @@ class GoPprof : public ::testing::Test {
     model.time_unix_ns = 1'700'000'000'000'000'000;
     model.duration_ns = 2'000'000'000;
     model.comments = {"gpu-profiled test"};
-    const Result<std::string> bytes = serialize(model);
-    ASSERT_TRUE(bytes.has_value());
-    std::ofstream(file_, std::ios::binary) << *bytes;
+    write(model);
   }
 
   FakeFrames frames_;
   join::StackTable stacks_;
-  std::filesystem::path directory_;
-  std::filesystem::path file_;
 };
 
 // 2 × (1000 + 2000 + 4000 + 50 + 25 + 10 + 7 + 100 + 300)
