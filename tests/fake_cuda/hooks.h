@@ -126,7 +126,10 @@ struct KernelCode {
   uint64_t cubin_crc;
   const SampledPc* pcs;
   uint32_t pc_count;
-  uint32_t total_weight;
+  uint64_t total_weight;
+  // Where recorded: total_weight samples per this much kernel time at this period. 0: by the model.
+  uint64_t per_ns;
+  uint32_t at_period;
 };
 
 /// One piece of work on the fake GPU; times are the CUPTI clock's.

@@ -15,8 +15,6 @@ constexpr uint64_t kBytesPerSample = 4;  // 512 MB last for 0.5 s of a busy H200
 constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr size_t kPendingMost = 1 << 20;
 
-uint64_t period_cycles(const PcConfig& config) { return uint64_t{1} << config.period; }
-
 bool blackwell() { return driver_interface()->setting(Key::kComputeCapability) / 10 == 12; }
 
 /// Of the first `n` samples, those that fall on a share [from, from + width) of every `whole`.
@@ -140,14 +138,31 @@ void PcSampler::decode(uint64_t now, bool everything) {
   if (undrained_ * kBytesPerSample > config.hardware_bytes) overflow();
 }
 
+uint64_t PcSampler::period_cycles() const { return uint64_t{1} << config.period; }
+
+/// Of recorded code, in the first `ns` of its time.
+uint64_t PcSampler::recorded_samples(const KernelCode& code, uint64_t ns) const {
+  const auto wide = static_cast<unsigned __int128>(ns) * code.total_weight << code.at_period;
+  return static_cast<uint64_t>(wide /
+                               (static_cast<unsigned __int128>(code.per_ns) << config.period));
+}
+
 void PcSampler::sample(const Pending& work, uint64_t from_ns, uint64_t to_ns) {
   if (blackwell() && config.period_set) return;  // "silently broke sampling"
   const Interface* driver = driver_interface();
   Cursor& cursor = cursors_[work.code];
-  cursor.cycles += (to_ns - from_ns) * driver->setting(Key::kClockKhz) * driver->setting(Key::kSms);
-  const uint64_t tick = period_cycles(config) * 1'000'000;
-  uint64_t samples = cursor.cycles / tick;
-  cursor.cycles %= tick;
+  uint64_t samples = 0;
+  if (work.code != nullptr && work.code->per_ns != 0) {
+    samples = recorded_samples(*work.code, cursor.ns + to_ns - from_ns) -
+              recorded_samples(*work.code, cursor.ns);
+    cursor.ns += to_ns - from_ns;
+  } else {
+    cursor.cycles +=
+        (to_ns - from_ns) * driver->setting(Key::kClockKhz) * driver->setting(Key::kSms);
+    const uint64_t tick = period_cycles() * 1'000'000;
+    samples = cursor.cycles / tick;
+    cursor.cycles %= tick;
+  }
   undrained_ += samples;
   total_samples += samples;
   PcTotals& totals = pc_totals();

@@ -111,9 +111,12 @@ class PcSampler {
   };
   struct Cursor {
     uint64_t cycles = 0;    // that did not make a tick yet, times 10^6
+    uint64_t ns = 0;        // so far, of recorded code
     uint64_t position = 0;  // samples so far
   };
 
+  [[nodiscard]] uint64_t period_cycles() const;
+  [[nodiscard]] uint64_t recorded_samples(const KernelCode& code, uint64_t ns) const;
   void sample(const Pending& work, uint64_t from_ns, uint64_t to_ns);
   void distribute(const Pending& work, uint64_t position, uint64_t samples);
   void update_serialized() const;

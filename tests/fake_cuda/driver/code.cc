@@ -79,6 +79,21 @@ bool mistake(const Function& function, const char* problem, const char* at) {
   return false;
 }
 
+/// `per=NS` or `at=PERIOD` at `at`; false where it is neither.
+bool parse_rate(const char*& at, KernelCode& code) {
+  const bool per = strncmp(at, "per=", 4) == 0;
+  if (!per && strncmp(at, "at=", 3) != 0) return false;
+  char* end = nullptr;
+  const uint64_t value = strtoull(strchr(at, '=') + 1, &end, 0);
+  if (per) {
+    code.per_ns = value;
+  } else {
+    code.at_period = static_cast<uint32_t>(value);
+  }
+  at = end;
+  return true;
+}
+
 /// One `[!]OFFSET:STALL[*WEIGHT[/NOT_ISSUED]]`; `!`: not an instruction of the function.
 bool parse_pc(const Function& function, const char*& at, SampledPc& pc) {
   const char* start = at;
@@ -131,16 +146,18 @@ using namespace fakecuda;
 FAKE_EXPORT int fake_cuda_pcs(void* handle, const char* text) {
   auto& function = *static_cast<Function*>(handle);
   std::vector<SampledPc> pcs;
+  KernelCode code = *function.code.load();
   for (const char* at = text; *at != 0;) {
     if (*at == ' ') {
       ++at;
       continue;
     }
+    if (parse_rate(at, code)) continue;
     SampledPc pc{};
     if (!parse_pc(function, at, pc)) return -1;
     pcs.push_back(pc);
   }
   if (pcs.empty()) return mistake(function, "none", text) ? 0 : -1;
-  install(function, *function.code.load(), pcs);
+  install(function, code, pcs);
   return 0;
 }

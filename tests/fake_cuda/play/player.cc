@@ -218,6 +218,20 @@ void Player::pace() {
   due_ns_ += 1'000'000'000 / rate_;
 }
 
+uint64_t Player::duration_of(LoadedKernel& kernel) {
+  const Duration& duration = kernel.spec.duration;
+  if (duration.count != 0) {
+    const uint64_t turn = kernel.launched.fetch_add(1) % duration.count;
+    const auto until = [&](uint64_t n) {
+      return static_cast<uint64_t>(static_cast<unsigned __int128>(duration.sum_ns) * n /
+                                   duration.count);
+    };
+    return until(turn + 1) - until(turn);
+  }
+  const uint64_t spread = duration.high_ns - duration.low_ns;
+  return duration.low_ns + (spread == 0 ? 0 : random_() % (spread + 1));
+}
+
 CUfunction Player::function_of(const Op& op) {
   const LoadedKernel& kernel = stage_.kernels.at(op.name);
   const auto loaded = loaded_.find(kernel.spec.module);
@@ -240,11 +254,8 @@ void Player::launch(const Op& op, CUstream stream) {
     if (op.verb == Verb::kGraph) {
       call.graph = stage_.graphs.at(op.name);
     } else {
-      const LoadedKernel& kernel = stage_.kernels.at(op.name);
       call.function = function_of(op);
-      const Duration& duration = kernel.spec.duration;
-      const uint64_t spread = duration.high_ns - duration.low_ns;
-      call.duration_ns = duration.low_ns + (spread == 0 ? 0 : random_() % (spread + 1));
+      call.duration_ns = duration_of(stage_.kernels.at(op.name));
     }
     below_path(launch_body, &call);
     check(call.result, "launch", op.line);

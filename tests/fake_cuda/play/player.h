@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <random>
 #include <set>
 #include <string>
@@ -16,6 +17,7 @@ namespace fakecuda {
 struct LoadedKernel {
   CUfunction function = nullptr;  // null: of a module that is loaded later
   KernelSpec spec;
+  std::atomic<uint64_t> launched{0};  // of durations that are a sum
 };
 
 /// What all threads of a session share. Built before they start, then only read.
@@ -48,6 +50,7 @@ class Player {
   void load(const Op& op);
   void unload(const std::string& name);
   CUfunction function_of(const Op& op);
+  uint64_t duration_of(LoadedKernel& kernel);
 
   Stage& stage_;
   const ThreadSpec& thread_;

@@ -129,16 +129,28 @@ class Reader {
     session_.module_order.push_back(word(1));
   }
 
+  /// T, T..T, or SUM/COUNT.
+  Duration duration(const std::string& time) const {
+    Duration result;
+    if (const size_t slash = time.find('/'); slash != std::string::npos) {
+      result.sum_ns = number(time.substr(0, slash));
+      result.count = number(time.substr(slash + 1));
+      if (result.count == 0) fail("a duration of no launches");
+      result.low_ns = result.high_ns = result.sum_ns / result.count;
+      return result;
+    }
+    const size_t dots = time.find("..");
+    result.low_ns = number(time.substr(0, dots));
+    result.high_ns = dots == std::string::npos ? result.low_ns : number(time.substr(dots + 2));
+    if (result.high_ns < result.low_ns) fail("the range of durations is empty");
+    return result;
+  }
+
   void kernel() {
     KernelSpec spec;
     spec.function = option("function", word(1));
     spec.module = option("module", "default");
-    const std::string time = option("duration", "5us");
-    const size_t dots = time.find("..");
-    spec.duration.low_ns = number(time.substr(0, dots));
-    spec.duration.high_ns =
-        dots == std::string::npos ? spec.duration.low_ns : number(time.substr(dots + 2));
-    if (spec.duration.high_ns < spec.duration.low_ns) fail("the range of durations is empty");
+    spec.duration = duration(option("duration", "5us"));
     if (spec.module != "default" && session_.modules.count(spec.module) == 0)
       fail("no module " + spec.module);
     session_.kernels[word(1)] = spec;

@@ -47,10 +47,13 @@ struct Op {
   int line = 0;
 };
 
-/// Fixed, or uniform between low and high (a generator of its own, seeded: the same every run).
+/// Fixed, or uniform between low and high (a generator of its own, seeded: the same every run), or
+/// so that `count` launches take `sum_ns` in all.
 struct Duration {
   uint64_t low_ns = 5000;
   uint64_t high_ns = 5000;
+  uint64_t sum_ns = 0;
+  uint64_t count = 0;
 };
 
 struct KernelSpec {
