@@ -138,6 +138,7 @@ class Bench:
         self.listener = self.work / "listener.so"
         self.w2 = self.work / "w2"
         self.apis = self.work / "apis"
+        self.hot_loops = self.work / "hot_loops"
         self.deadline = time.monotonic() + budget_seconds
         self.report = Report(self.out / "results.json")
         self._number = 0
@@ -196,6 +197,10 @@ class Bench:
             line += ["--summary-json", summary]
         return line + list(options)
 
+    def source(self, name):
+        """A workload's source, as line tables name it."""
+        return self.here / name
+
     def python(self, script, *arguments):
         return [sys.executable, self.here / script, *arguments]
 
@@ -217,6 +222,7 @@ def compile_workloads(bench):
     ptds = bench.work / "ptds.o"
     jobs = [
         [nvcc + ["-o", bench.w2, bench.here / "w2.cu", "-lcuda"]],
+        [nvcc + ["-o", bench.hot_loops, bench.here / "hot_loops.cu"]],
         [nvcc + ["--default-stream", "per-thread", "-c", "-o", ptds, bench.here / "apis_ptds.cu"],
          nvcc + ["-o", bench.apis, bench.here / "apis.cu", ptds, "-lcuda", "-ldl"]],
         [["g++", "-std=c++20", "-O2", "-fPIC", "-shared", "-o", bench.listener, bench.root / "tests/bench/listener.cc",

@@ -12,12 +12,16 @@ import traceback
 import section_apis
 import section_cost
 import section_cycles
+import section_pc
+import section_pccost
+import section_pccycles
 import section_torch
 import section_w2
 from harness import Bench, compile_workloads
 
 SECTIONS = {"w2": section_w2, "apis": section_apis, "cycles": section_cycles, "torch": section_torch,
-            "cost": section_cost}
+            "cost": section_cost, "pc": section_pc,
+            "pccycles": section_pccycles, "pccost": section_pccost}
 
 
 def output_of(*command):

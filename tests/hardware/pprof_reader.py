@@ -60,6 +60,9 @@ class Mapping:
     limit: int = 0
     file: str = ""
     build_id: str = ""
+    has_filenames: bool = False
+    has_line_numbers: bool = False
+    has_inline_frames: bool = False
 
 
 @dataclasses.dataclass
@@ -70,6 +73,16 @@ class Frame:
     file: str
     line: int
     mapping: str
+    start_line: int = 0  # of the function
+
+
+@dataclasses.dataclass
+class Location:
+    """An address, and its frames: the inlined calls there, innermost first."""
+    id: int
+    address: int
+    mapping: Mapping  # or None
+    frames: list
 
 
 @dataclasses.dataclass
@@ -77,6 +90,7 @@ class Sample:
     frames: list  # of Frame, leaf first
     values: dict  # sample type -> value
     labels: dict  # key -> text or number
+    locations: list = dataclasses.field(default_factory=list)  # of Location, leaf first
 
     def names(self):
         return [frame.function for frame in self.frames]
@@ -91,6 +105,7 @@ class Profile:
     default_type: str
     duration_ns: int
     comments: list
+    locations: list = dataclasses.field(default_factory=list)
 
     def total(self, value_type, keep=lambda sample: True):
         return sum(s.values[value_type] for s in self.samples if keep(s))
@@ -119,20 +134,22 @@ def parse(raw):
     sample_types = [text(one(t, 1)) for t in types]
     mappings = {}
     for entry in map(message, top.get(3, [])):
-        mappings[one(entry, 1)] = Mapping(one(entry, 2), one(entry, 3), text(one(entry, 5)), text(one(entry, 6)))
+        mappings[one(entry, 1)] = Mapping(one(entry, 2), one(entry, 3), text(one(entry, 5)), text(one(entry, 6)),
+                                          *(bool(one(entry, flag)) for flag in (8, 9, 10)))
     functions = {}
     for entry in map(message, top.get(5, [])):
-        functions[one(entry, 1)] = (text(one(entry, 2)), text(one(entry, 3)), text(one(entry, 4)))
+        functions[one(entry, 1)] = (text(one(entry, 2)), text(one(entry, 3)), text(one(entry, 4)), one(entry, 5))
     locations = {}
     for entry in map(message, top.get(4, [])):
         mapping = mappings.get(one(entry, 2))
         frames = []
         for line in map(message, entry.get(4, [])):
-            name, system_name, file = functions[one(line, 1)]
-            frames.append(Frame(name, system_name, file, _signed(one(line, 2)), mapping.file if mapping else ""))
+            name, system_name, file, start = functions[one(line, 1)]
+            frames.append(Frame(name, system_name, file, _signed(one(line, 2)), mapping.file if mapping else "",
+                                _signed(start)))
         if not frames:
             frames = [Frame(f"0x{one(entry, 3):x}", "", "", 0, mapping.file if mapping else "")]
-        locations[one(entry, 1)] = frames
+        locations[one(entry, 1)] = Location(one(entry, 1), one(entry, 3), mapping, frames)
     samples = []
     for entry in map(message, top.get(2, [])):
         ids = [i for v in entry.get(1, []) for i in _integers(v)]
@@ -142,10 +159,11 @@ def parse(raw):
         labels = {}
         for label in map(message, entry.get(3, [])):
             labels[text(one(label, 1))] = text(one(label, 2)) if 2 in label else _signed(one(label, 3))
-        samples.append(Sample([f for i in ids for f in locations[i]], dict(zip(sample_types, values)), labels))
+        samples.append(Sample([f for i in ids for f in locations[i].frames], dict(zip(sample_types, values)), labels,
+                              [locations[i] for i in ids]))
     return Profile(sample_types, {text(one(t, 1)): text(one(t, 2)) for t in types}, samples,
                    list(mappings.values()), text(one(top, 14)) if 14 in top else "", _signed(one(top, 10)),
-                   [text(i) for v in top.get(13, []) for i in _integers(v)])
+                   [text(i) for v in top.get(13, []) for i in _integers(v)], list(locations.values()))
 
 
 def read(path):

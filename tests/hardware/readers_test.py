@@ -3,6 +3,7 @@
 """The hardware check's own parts, on data made here: reader, comparison, statistics, control page."""
 import os
 import pathlib
+import re
 import statistics
 import sys
 import tempfile
@@ -14,45 +15,16 @@ import bootstrap  # noqa: E402
 import pprof_reader  # noqa: E402
 import shim_control  # noqa: E402
 import truth  # noqa: E402
-
-
-def varint(value):
-    value &= (1 << 64) - 1
-    out = b""
-    while value >= 0x80:
-        out += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return out + bytes([value])
-
-
-def field(number, value):
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    return varint(number << 3 | 2) + varint(len(value)) + value
+from made_profile import TYPES, Line, MadeProfile, Place  # noqa: E402
 
 
 def profile_bytes(samples):
     """samples: [(function names leaf first, gpu_time, gpu_executions)]"""
-    strings = ["", "gpu_time", "nanoseconds", "gpu_executions", "count"]
-
-    def index(text):
-        if text not in strings:
-            strings.append(text)
-        return strings.index(text)
-
-    names = []
-    body = field(1, field(1, 1) + field(2, 2)) + field(1, field(1, 3) + field(2, 4))
+    made = MadeProfile(TYPES[:2])
     for stack, time, count in samples:
-        ids = b""
-        for name in stack:
-            if name not in names:
-                names.append(name)
-            ids += varint(names.index(name) + 1)
-        body += field(2, field(1, ids) + field(2, varint(time) + varint(count)))
-    for number, name in enumerate(names, 1):
-        body += field(5, field(1, number) + field(2, index(name)) + field(3, index(name)))
-        body += field(4, field(1, number) + field(4, field(1, number) + field(2, 7)))
-    return body + b"".join(field(6, s.encode()) for s in strings)
+        made.add([Place("[cuda]" if i == 0 else "/bin/a", 16, (Line(name, "", 7),))
+                  for i, name in enumerate(stack)], {"gpu_time": time, "gpu_executions": count})
+    return made.bytes()
 
 
 STACKS = [(["_Z4tinyv", "launch_tiny(int)", "main"], 100, 10), (["_Z4tinyv", "launch_driver(int)", "main"], 10, 1),
@@ -122,11 +94,20 @@ class Control(unittest.TestCase):
         page[20] = shim_control.STATES.index("tracing")
         page[64] = 3  # arms
         page[1608:1608 + 4] = b"text"
+        page[2888], page[2892], page[2896], page[2900] = 3, 12, 18, 1  # pc_state, pc_reason, pc_period, pc_contexts
+        page[2904 + 8 * 7] = 5  # pc_counters[GRAPH_REFUSED]
+        page[3032:3032 + 7] = b"a graph"
         os.pwrite(fd, page, 0)
         target = shim_control.Target(os.getpid())
         status = target.status()
         self.assertEqual((status["state"], status["arms"], status["text"]), ("tracing", 3, "text"))
+        self.assertEqual((status["pc_state"], status["pc_reason"], status["pc_text"]), ("refused", "graph", "a graph"))
+        self.assertEqual((status["pc_period"], status["pc_contexts"], status["pc"]["graph_refused"]), (18, 1, 5))
+        with self.assertRaisesRegex(TimeoutError, "refused .graph: a graph"):
+            target.wait_until(lambda found: found["state"] == "idle", 0)
         target.lock()
+        target.request(shim_control.TIER_CONTINUOUS, 500, pc_period=12)
+        self.assertEqual(int.from_bytes(os.pread(fd, 4, 4096 + 20), "little"), 12)
         target.request(shim_control.TIER_TRACE, 500)
         control = os.pread(fd, 128, 4096)
         self.assertEqual(int.from_bytes(control[0:8], "little"), shim_control.CONTROL_MAGIC)
@@ -136,6 +117,19 @@ class Control(unittest.TestCase):
         self.assertEqual(control[64:78], b"hardware-check")
         os.close(target.fd)
         os.close(fd)
+
+    def test_names_are_those_of_the_layout(self):
+        header = (pathlib.Path(__file__).parents[2] / "proto/memfd_layout.h").read_text()
+
+        def enumerators(prefix):
+            return [name for name, _ in sorted(re.findall(rf"{prefix}(\w+) = (\d+)", header), key=lambda e: int(e[1]))
+                    if name != "COUNT"]
+
+        for prefix, names, dash in (("GPUPROF_PC_REASON_", shim_control.PC_REASONS, "-"),
+                                    ("GPUPROF_PC_COUNT_", shim_control.PC_COUNTERS, "_")):
+            self.assertEqual([name.lower().replace("_", dash) for name in enumerators(prefix)], names)
+        for number, name in enumerate(shim_control.PC_STATES):
+            self.assertIn(f"GPUPROF_PC_{name.upper()} = {number},", header)
 
     def test_no_shim(self):
         with tempfile.TemporaryDirectory(), self.assertRaises(shim_control.NoShim):

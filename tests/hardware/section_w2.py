@@ -85,8 +85,20 @@ def lost_records(value, inside=False):
             yield from lost_records(inner, counts)
 
 
-def attach_gated(bench, name, command, gate, counts, skip, options=(), ready_timeout=90):
-    """Late attach around fixed work: the workload beats, is armed, works, beats, is released."""
+def attach_gated(*arguments, **named):
+    """The profile of attach_both()."""
+    return attach_both(*arguments, **named)[0]
+
+
+def is_tracing(status):
+    return status["state"] in ("tracing", "tracing+pc")
+
+
+def attach_both(bench, name, command, gate, counts, skip, options=(), ready_timeout=90, ready=is_tracing,
+                work_timeout=120):
+    """Late attach around fixed work: the workload beats, is armed, works, beats, is released.
+
+    The work begins when `ready` says so of the shim's status. (profile, summary), None where there is none."""
     target = Process(command, bench.shim_env())
     profile, summary = bench.path(".pb.gz"), bench.path(".json")
     daemon = None
@@ -94,16 +106,16 @@ def attach_gated(bench, name, command, gate, counts, skip, options=(), ready_tim
         if not wait_for_file(gate / "ready", target, ready_timeout):
             done = target.finish(1)
             bench.report.require(f"{name}: workload", False, done.why(), "starts")
-            return None
+            return None, None
         daemon = Process(bench.attached(target.pid, profile, summary, options), bench.env())
         try:
-            Target.wait_for(target.pid, 10).wait_state(("tracing",), 20)
+            Target.wait_for(target.pid, 10).wait_until(ready, 20)
         except (NoShim, TimeoutError) as error:
             bench.report.require(f"{name}: armed", False, f"{error}; daemon: {daemon.finish(1).why()}", "tracing")
-            return None
+            return None, None
         time.sleep(0.3)  # a few beats are traced before the work
         (gate / "go").touch()
-        worked = wait_for_file(gate / "done", target, 120)
+        worked = wait_for_file(gate / "done", target, min(work_timeout, max(bench.left(), 1)))
         time.sleep(0.5)
         daemon.interrupt()
         done = daemon.finish(60)
@@ -115,19 +127,23 @@ def attach_gated(bench, name, command, gate, counts, skip, options=(), ready_tim
     bench.report.require(f"{name}: target ends well", finished.ok(), finished.why() if not finished.ok() else "exit 0",
                          "exit 0")
     result = check_profile(bench, name, profile, counts, skip)
-    check_summary(bench, name, summary)
-    return result
+    return result, check_summary(bench, name, summary)
 
 
-def run_profiled(bench, name, command, counts, skip=(), options=(), timeout=120):
+def run_profiled(*arguments, **named):
+    """The profile of run_both()."""
+    return run_both(*arguments, **named)[0]
+
+
+def run_both(bench, name, command, counts, skip=(), options=(), timeout=120):
+    """(profile, summary) of `gpu-profiled run`, None where there is none."""
     profile, summary = bench.path(".pb.gz"), bench.path(".json")
     done = bench.run(bench.profiled(command, profile, summary, options), timeout)
     if not bench.report.require(f"{name}: gpu-profiled run", done.ok(), "exit 0" if done.ok() else done.why(), "exit 0"):
-        return None
+        return None, None
     result = check_profile(bench, name, profile, counts, skip)
-    check_summary(bench, name, summary)
     bench.keep(profile, name.replace(" ", "_").replace("/", "_") + ".pb.gz")
-    return result
+    return result, check_summary(bench, name, summary)
 
 
 def check_launchers(bench, name, profile, expected):

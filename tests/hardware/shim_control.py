@@ -12,11 +12,21 @@ CONTROL_OFFSET = 4096
 CONTROL_MAGIC = 0x314C525443555047
 STATUS_MAGIC = 0x31464F5250555047
 ABI_VERSION = 1
-TIER_OFF, TIER_TRACE = 0, 1
+TIER_OFF, TIER_TRACE, TIER_CONTINUOUS, TIER_SERIALIZED = 0, 1, 2, 3
+PC_STATES = ["off", "waiting", "on", "refused"]
+# By enum gpuprof_pc_reason and enum gpuprof_pc_counter.
+PC_REASONS = ["none", "cupti-too-old", "missing-symbol", "gpu-too-old", "privilege", "mps", "mig", "vgpu", "confidential",
+              "wsl", "counters-busy", "out-of-memory", "graph", "cooperative", "collective", "failed"]
+PC_COUNTERS = ["samples", "windows", "drains", "enables", "disables", "healed", "contexts_refused", "graph_refused",
+               "cooperative_refused", "collective_refused", "skipped_capture", "skipped_guard"]
 
 
 class NoShim(Exception):
     pass
+
+
+def named(names, number):
+    return names[number] if number < len(names) else str(number)
 
 
 class Target:
@@ -26,6 +36,7 @@ class Target:
         self.pid = pid
         self.fd = os.open(f"/proc/{pid}/fd/{self._find(pid)}", os.O_RDWR | os.O_CLOEXEC)
         self.lease_serial = time.monotonic_ns()
+        self.cycles_done = 0
 
     @staticmethod
     def _find(pid):
@@ -60,21 +71,27 @@ class Target:
         outstanding, = struct.unpack_from("<I", page, 100)
         text = page[1608:1608 + 1024].split(b"\0")[0].decode(errors="replace")
         path = page[584:584 + 512].split(b"\0")[0].decode(errors="replace")
-        return {"state": STATES[state] if state < len(STATES) else str(state), "reason": reason, "epoch": epoch,
+        pc_state, pc_reason, pc_period, pc_contexts = struct.unpack_from("<IIII", page, 2888)
+        counters = struct.unpack_from("<16Q", page, 2904)
+        pc_text = page[3032:3032 + 512].split(b"\0")[0].decode(errors="replace")
+        return {"state": named(STATES, state), "reason": reason, "epoch": epoch,
                 "cupti": cupti, "driver": driver, "tier": tier, "arms": arms, "disarms": disarms,
-                "outstanding": outstanding, "text": text, "cupti_path": path}
+                "outstanding": outstanding, "text": text, "cupti_path": path,
+                "pc_state": named(PC_STATES, pc_state), "pc_reason": named(PC_REASONS, pc_reason),
+                "pc_period": pc_period, "pc_contexts": pc_contexts, "pc_text": pc_text,
+                "pc": dict(zip(PC_COUNTERS, counters))}
 
     def lock(self):
         """The controller's OFD lock; released with the descriptor."""
         fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK,
                     struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, CONTROL_OFFSET, 4096, 0))
 
-    def request(self, tier, lease_ms=10_000):
+    def request(self, tier, lease_ms=10_000, pc_period=0):
         seq, = struct.unpack("<I", os.pread(self.fd, 4, CONTROL_OFFSET + 12))
         seq |= 1
         self.lease_serial += 1
         self._write_seq(seq)
-        body = struct.pack("<IIIIQQII", tier, 0, 0, 0, 0, self.lease_serial, lease_ms, os.getpid())
+        body = struct.pack("<IIIIQQII", tier, pc_period, 0, 0, 0, self.lease_serial, lease_ms, os.getpid())
         os.pwrite(self.fd, body, CONTROL_OFFSET + 16)
         os.pwrite(self.fd, b"hardware-check".ljust(64, b"\0"), CONTROL_OFFSET + 64)
         self._write_seq(seq + 1)
@@ -84,15 +101,43 @@ class Target:
 
     def wait_state(self, wanted, timeout=10.0):
         """The status once its state is one of `wanted`; TimeoutError with the last state otherwise."""
+        return self.wait_until(lambda status: status["state"] in wanted, timeout, " or ".join(wanted))
+
+    def wait_until(self, good, timeout=10.0, what="what was waited for"):
+        """The status once `good` is true of it; TimeoutError with the last one otherwise."""
         deadline = time.monotonic() + timeout
         while True:
             status = self.status()
-            if status["state"] in wanted:
+            if good(status):
                 return status
             if time.monotonic() > deadline:
-                raise TimeoutError(f"state {status['state']} ({status['text']}, {status['outstanding']} buffers out) "
-                                   f"instead of {' or '.join(wanted)}")
+                pc = f", PC sampling {status['pc_state']}" + \
+                    (f" ({status['pc_reason']}: {status['pc_text']})" if status["pc_state"] == "refused" else "")
+                raise TimeoutError(f"state {status['state']} ({status['text']}, {status['outstanding']} buffers out{pc}) "
+                                   f"instead of {what}")
             time.sleep(0.002)
+
+    def pc_cycles(self, count, tier, base=TIER_OFF, armed_seconds=0.02, timeout=15.0, deadline=None, windows=0):
+        """PC sampling on in `tier` and off again `count` times, from `base` and back to it; in each the shim has to
+        open `windows` windows before it is switched off. Returns early at the deadline; TimeoutError where a
+        step does not come. `cycles_done` counts meanwhile."""
+        self.lock()
+        self.cycles_done = 0
+        rest = "idle" if base == TIER_OFF else "tracing"
+        self.request(base)
+        self.wait_state((rest,), timeout)
+        for _ in range(count):
+            if deadline is not None and time.monotonic() > deadline:
+                break
+            before = self.status()["pc"]["windows"]
+            self.request(tier)
+            self.wait_until(lambda status: status["pc_state"] == "on" and status["pc"]["windows"] >= before + windows,
+                            timeout, f"PC sampling on and {windows} windows")
+            time.sleep(armed_seconds)
+            self.request(base)
+            self.wait_until(lambda status: status["state"] == rest and status["pc_contexts"] == 0, timeout, rest)
+            self.cycles_done += 1
+        return self.cycles_done
 
     def cycles(self, count, armed_seconds=0.015, timeout=10.0, deadline=None):
         """Arms and disarms `count` times; how many were done by the deadline (time.monotonic())."""

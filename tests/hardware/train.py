@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small PyTorch training loop of fixed work: train.py [--steps N] [--gate DIR].
 
-Last line: {"steps": N, "step_ms": median, "loss": last loss}."""
+Last line: {"steps": N, "step_ms": median, "loss": last loss}.
+train.py --serve: does as many steps as each line of standard input says and answers with
+{"steps": N, "step_ms": wall time / N}."""
 import argparse
 import json
 import statistics
+import sys
 import time
 
 import torch
@@ -38,6 +41,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--gate")
+    parser.add_argument("--serve", action="store_true")
     options = parser.parse_args()
     torch.manual_seed(1)
     model = Model().cuda()
@@ -48,6 +52,16 @@ def main():
     for _ in range(5):  # lazy loading and the allocator settle before the gate
         train_step(model, optimizer, image, text)
     torch.cuda.synchronize()
+
+    if options.serve:
+        for line in sys.stdin:
+            start = time.perf_counter()
+            for _ in range(int(line)):
+                train_step(model, optimizer, image, text)
+            torch.cuda.synchronize()
+            print(json.dumps({"steps": int(line), "step_ms": (time.perf_counter() - start) / int(line) * 1e3}), flush=True)
+        print(json.dumps({"end": True}), flush=True)
+        return
 
     def beat():  # a kernel that the training itself never launches
         torch.special.bessel_j0(marker)

@@ -5,6 +5,8 @@ import json
 import os
 import re
 
+from device_code import kernel_name, short_name
+
 # Where a thread's stack begins: the program's entry, or what the C library starts a thread with.
 ROOTS = re.compile(r"^(_start|main|__libc_start_main.*|__libc_start_call_main|start_thread|clone3?|__clone3?|"
                    r"thread_start)$")
@@ -13,15 +15,6 @@ ROOTS = re.compile(r"^(_start|main|__libc_start_main.*|__libc_start_call_main|st
 def listener_counts(path):
     with open(path, encoding="utf-8") as file:
         return json.load(file)
-
-
-def short_name(mangled):
-    """Kernel name as our workloads' sources spell it; other names as they are."""
-    match = re.match(r"^_Z(\d+)", mangled)
-    if not match:
-        return mangled
-    start = match.end()
-    return mangled[start:start + int(match.group(1))]
 
 
 def kind_of(sample):
@@ -46,7 +39,7 @@ def executions_by_kernel(profile):
     counts = collections.Counter()
     for sample in profile.samples:
         if kind_of(sample) == "kernel":
-            counts[sample.frames[0].system_name or sample.frames[0].function] += sample.values["gpu_executions"]
+            counts[kernel_name(sample)] += sample.values["gpu_executions"]
     return dict(counts)
 
 
@@ -90,8 +83,7 @@ def launchers(profile, functions):
     """kernel short name -> {launching function: share of its executions}; "?" where none is on the stack."""
     table = collections.defaultdict(collections.Counter)
     for sample in profile.samples:
-        name = sample.frames[0].function if kind_of(sample) != "kernel" else \
-            short_name(sample.frames[0].system_name or sample.frames[0].function)
+        name = sample.frames[0].function if kind_of(sample) != "kernel" else short_name(kernel_name(sample))
         on_stack = [f for f in functions if any(re.match(rf"^{f}\b", frame.function) for frame in sample.frames[1:])]
         table[name][on_stack[0] if on_stack else "?"] += sample.values["gpu_executions"]
     return {name: {f: c / sum(counts.values()) for f, c in counts.items()} for name, counts in table.items()

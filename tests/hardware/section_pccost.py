@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pccost: what PC sampling costs over tracing alone, by section_cost's method, and what it gives.
+
+Launch rate: two arms alive at a time that take turns, as there. GPU-bound work is steady from run to run, so its
+arms run alone, one after the other: a process that is sampled may change the GPU for its neighbours too.
+The PyTorch loop is one process, attached to in each way in turn, so that its start is paid once.
+
+Seconds on an H200 (estimated): launch rate 70, GPU-bound 65, PyTorch 210; 350 in all. Needed at least: 10 pairs."""
+import json
+import random
+import signal
+import statistics
+
+import device_code as code
+import pc_checks
+import pprof_reader
+import section_cost as cost
+import section_w2 as w2
+from harness import Process
+from section_pc import affords, is_sampling
+from shim_control import NoShim, Target
+
+SETS = 12
+TURNS = 30
+GPU_BOUND_PAIRS = 12
+GPU_BOUND = ["--rounds", 5, "--tiny", 100, "--pairs", 1500, "--graphs", 0, "--driver", 1]
+TRAINING_ROUNDS = 11
+TRAINING_STEPS = 400
+PERIODS = (12, 14, 16, 18, 20)
+SAMPLES_TARGET = 1000  # a second and busy SM
+CONTINUOUS = ("--pc-sampling", "continuous")
+
+
+class NotSampled(Exception):
+    """An arm that was to be sampled was not: its cost would be that of nothing."""
+
+
+def sampled(path):
+    """The summary of a run that must have been sampled."""
+    summary = json.loads(path.read_text())
+    if pc_checks.shim_count(summary, "samples") == 0:
+        raise NotSampled(f"no samples: {pc_checks.show_state(summary)}")
+    return summary
+
+
+def launch_rate(bench):
+    summaries = []
+
+    def arms(bench):
+        prefix, pinned = cost.placement()
+        work = [bench.w2, "--serve", 1, *cost.WORK, *pinned]
+        summaries.append(bench.path(".json"))
+        return {
+            "tracing": (prefix + bench.profiled(work, bench.path(".pb.gz")), bench.env()),
+            "continuous": (prefix + bench.profiled(work, bench.path(".pb.gz"), summaries[-1], CONTINUOUS), bench.env()),
+        }
+
+    sets, failures = cost.measure(bench, arms, SETS, TURNS, reserve=5)
+    unsampled = []
+    for path in summaries[:len(sets)] if not failures else []:
+        try:
+            sampled(path)
+        except (NotSampled, OSError, ValueError) as error:
+            unsampled.append(str(error))
+    bench.report.require("pccost: runs", not failures and not unsampled,
+                         "; ".join((failures + unsampled)[:3]) or f"{len(sets)} sets ended well", "all end well, all sampled")
+    bench.report.fact("pccost medians", cost.medians(sets))
+    if unsampled:
+        return
+    cost.judge(bench, sets, "continuous: launch rate lost over tracing alone", "continuous", "tracing", "tiny_ns",
+               cost.rate_loss, 0.03, "<= 3 %", cost.percent)
+    for metric, what in (("graph_us", "10-node graph"), ("driver_ns", "cuLaunchKernel")):
+        cost.judge(bench, sets, f"continuous: {what} over tracing alone", "continuous", "tracing", metric, cost.rate_loss,
+                   0.03, "<= 3 %", cost.percent)
+    cost.judge_values(bench, "continuous: GPU-bound pair beside other processes",
+                      [cost.pair(s, "continuous", "tracing", "pair_ms", cost.relative) for s in sets], None, "", cost.percent)
+
+
+def gpu_bound_once(bench, tier):
+    """(median ms of a pair, profile path, summary path) of a run on its own."""
+    profile, summary = bench.path(".pb.gz"), bench.path(".json")
+    done = bench.run(bench.profiled([bench.w2, *GPU_BOUND], profile, summary, ("--pc-sampling", tier)), 60)
+    times = [line["pair_ms"] for line in done.lines() if "pair_ms" in line][1:]
+    if not done.ok() or not times:
+        raise cost.TurnError(f"{tier}: {done.why()}")
+    if tier == "continuous":
+        sampled(summary)
+    return statistics.median(times), profile, summary
+
+
+def gpu_bound(bench):
+    values, took, last = [], 0.0, None
+    try:
+        for index in range(GPU_BOUND_PAIRS):
+            if bench.left() < took * 1.3 + 5:
+                break
+            start = bench.left()
+            times = {}
+            for tier in ("off", "continuous") if index % 2 else ("continuous", "off"):
+                found = gpu_bound_once(bench, tier)
+                times[tier] = found[0]
+                last = found if tier == "continuous" else last
+            values.append(times["continuous"] / times["off"] - 1)
+            took = max(took, start - bench.left())
+    except (cost.TurnError, NotSampled, OSError, ValueError) as error:
+        bench.report.require("continuous: GPU-bound runs", False, str(error), "all end well, all sampled")
+        return
+    cost.judge_values(bench, "continuous: GPU-bound work over tracing alone", values, 0.01, "<= 1 %", cost.percent)
+    if last is not None:
+        samples_per_sm(bench, pprof_reader.read(last[1]), json.loads(last[2].read_text()))
+
+
+def samples_per_sm(bench, profile, summary):
+    """Both kernels of the pair fill the GPU: while one runs, every SM is busy."""
+    busy = [s for s in profile.samples if code.short_name(code.kernel_name(s)) in ("compute", "scale_copy")]
+    seconds = sum(s.values["gpu_time"] for s in busy) / 1e9
+    sms = max((d["sm_count"] for t in summary["targets"] for d in t.get("devices", [])), default=0)
+    rate = sum(s.values[code.PC] for s in busy) / seconds / sms if seconds and sms else 0
+    bench.report.require("samples a second and busy SM at the default period", rate >= SAMPLES_TARGET,
+                         f"{rate:.0f} on {sms} SMs, {pc_checks.show_state(summary)}", f">= {SAMPLES_TARGET}")
+
+
+class Training:
+    """train.py --serve, attached to for a turn in one way after the other."""
+
+    def __init__(self, bench):
+        self.bench = bench
+        self.arm = cost.Arm(bench.python("train.py", "--serve"), bench.shim_env())
+        self.arm.turn("20")
+        self.control = Target.wait_for(self.arm.popen.pid, 30)
+
+    def step_until(self, good, timeout=20.0):
+        """Steps until `good` is true of the shim's status: it acts in launches only."""
+        deadline = self.bench.left() - timeout
+        while not good(self.control.status()):
+            if self.bench.left() < deadline:
+                status = self.control.status()
+                raise cost.TurnError(f"state {status['state']}, PC sampling {status['pc_state']} {status['pc_text']}")
+            self.arm.turn("5")
+
+    def turn(self, options):
+        """Milliseconds a step while attached with these options; None: nobody attached."""
+        if options is None:
+            return self.arm.turn(str(TRAINING_STEPS))["step_ms"]
+        profile, summary = self.bench.path(".pb.gz"), self.bench.path(".json")
+        daemon = Process(self.bench.attached(self.arm.popen.pid, profile, summary, options), self.bench.env())
+        try:
+            self.step_until(is_sampling if "off" not in options else w2.is_tracing)
+            result = self.arm.turn(str(TRAINING_STEPS))["step_ms"]
+        finally:
+            if daemon.alive():
+                daemon.popen.send_signal(signal.SIGINT)
+            self.step_until(lambda status: status["state"] == "idle")
+            done = daemon.finish(30)
+        if not done.ok():
+            raise cost.TurnError(f"gpu-profiled --pid {' '.join(options)}: {done.why()}")
+        if "off" not in options:
+            sampled(summary)
+        return result
+
+
+def training_ways(index):
+    """Arm -> options of round `index`: the judged ones always, of the periods half in turns."""
+    ways = {"untouched": None, "tracing": ("--pc-sampling", "off"),
+            "serialized, 10 % duty": ("--pc-sampling", "serialized")}
+    for number, period in enumerate(PERIODS):
+        if number % 2 == index % 2:
+            ways[f"continuous, 2^{period}"] = (*CONTINUOUS, "--pc-period", str(period))
+    return ways
+
+
+def training(bench):
+    """Table: untouched, tracing, continuous at five periods, serialized, on the wall time of a step."""
+    rounds, took, error = [], 0.0, ""
+    rng = random.Random(2)
+    process = None
+    try:
+        process = Training(bench)
+        for index in range(TRAINING_ROUNDS):
+            if bench.left() < took * 1.2 + 10:
+                break
+            start = bench.left()
+            ways = list(training_ways(index).items())
+            rng.shuffle(ways)
+            rounds.append({name: process.turn(options) for name, options in ways})
+            took = max(took, start - bench.left())
+        process.arm.end()
+    except (cost.TurnError, NotSampled, NoShim, OSError, ValueError) as problem:
+        error = str(problem)
+    finally:
+        if process is not None:
+            process.arm.kill()
+    bench.report.require("pccost: PyTorch rounds", not error and bool(rounds), error or f"{len(rounds)} rounds",
+                         "all end well, all sampled")
+    table(bench, rounds)
+
+
+def table(bench, rounds):
+    names = ["untouched", "tracing", *(f"continuous, 2^{p}" for p in PERIODS), "serialized, 10 % duty"]
+    medians = {}
+    for name in names:
+        with_it = [r for r in rounds if name in r and "tracing" in r]
+        if not with_it:
+            bench.report.add(f"PyTorch step, {name}", "no turn", "", "not run")
+            continue
+        medians[name] = round(statistics.median(r[name] for r in with_it), 4)
+        if name == "tracing":
+            continue
+        judged = name.startswith("serialized")
+        cost.judge_values(bench, f"PyTorch step, {name}, over tracing alone", [r[name] / r["tracing"] - 1 for r in with_it],
+                          0.05 if judged else None, "<= 5 %" if judged else "", cost.percent)
+    bench.report.fact("PyTorch ms a step", medians)
+
+
+def run(bench):
+    for name, seconds, part in (("continuous: launch rate over tracing alone", 60, launch_rate),
+                                ("continuous: GPU-bound work over tracing alone", 50, gpu_bound),
+                                ("PyTorch loop, each tier", 60, training)):
+        if affords(bench, name, seconds):
+            part(bench)
