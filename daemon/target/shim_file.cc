@@ -86,8 +86,9 @@ std::vector<const Mapping*> candidates(uint32_t pid, const std::vector<Mapping>&
   const auto injection = environment_value(pid, "CUDA_INJECTION64_PATH");
   if (injection && *injection) {
     const std::string name = (*injection)->substr((*injection)->rfind('/') + 1);
-    std::ranges::stable_partition(
-        out, [&](const Mapping* mapping) { return mapping->file_name() == name; });
+    // Not std::ranges': what that returns does not compile with clang 14 (scripts/fuzz).
+    std::stable_partition(out.begin(), out.end(),
+                          [&](const Mapping* mapping) { return mapping->file_name() == name; });
   }
   return out;
 }

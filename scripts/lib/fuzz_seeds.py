@@ -6,8 +6,13 @@ usage: fuzz_seeds.py TARGET FOLDER        (from the root of the tree)
 """
 import pathlib
 import struct
+import subprocess
 import sys
+import tempfile
 
+# proto/memfd_layout.h: gpuprof_status_page.module_count; GPUPROF_MODULES_OFFSET.
+MODULE_COUNT_OFFSET = 76
+MODULES_OFFSET = 8192
 CUBINS = sorted(pathlib.Path("tests/data/cubin").glob("*.cubin"))
 
 
@@ -34,7 +39,87 @@ def cubin_lines() -> dict[str, bytes]:
     return {name: table for name, table in tables.items() if table}
 
 
-SEEDS = {"cubin": cubin, "cubin_lines": cubin_lines}
+def compiled(sources: list[str], *options: str) -> bytes:
+    """A shared library of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = pathlib.Path(folder) / "seed.so"
+        subprocess.run(["clang", "-shared", "-fPIC", "-nostdlib", "-I.", *options, "-o", str(library), *sources],
+                       check=True)
+        return library.read_bytes()
+
+
+def usdt_notes() -> dict[str, bytes]:
+    return {"sites": compiled(["shim/core/usdt_sites.S"], "-Wl,--build-id=none")}
+
+
+def elf_file() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        source = pathlib.Path(folder) / "seed.cc"
+        source.write_text("""
+            namespace seed {
+            struct Base { virtual int get(int) const; };
+            inline int twice(int x) { return x * 2; }
+            __attribute__((noinline)) int deep(const Base& b, int x) { return b.get(twice(x)) + twice(x + 1); }
+            int Base::get(int x) const { int room[64]; for (int& r : room) r = x; return room[x & 63]; }
+            int top(int x) { Base b; return deep(b, x) + deep(b, twice(x)); }
+            }
+            """)
+        return {f"dwarf{version}{name}": compiled([str(source)], f"-gdwarf-{version}", *options)
+                for version in (4, 5) for name, options in
+                {"": ["-O2"], "-debug_frame": ["-O1", "-fno-asynchronous-unwind-tables", "-fno-exceptions"]}.items()}
+
+
+def perf_map() -> dict[str, bytes]:
+    return {"map": b"7f0000001000 80 py::main:/srv/a.py\n7f0000001040 20 py::inner:/srv/a.py\nzz bad\n10 10\n"}
+
+
+def names() -> dict[str, bytes]:
+    mangled = [b"_ZN3cub11BlockReduceIfLi256ELNS_20BlockReduceAlgorithmE2ELi1ELi1EE3SumEf",
+               b"_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", b"_ZNSt6vectorIiSaIiEE9push_backEOi"]
+    maps = [b"7f00-8f00 r-xp 00001000 fd:01 1234    /usr/lib/a\\040b.so (deleted)", b"7ff0-8000 rw-p 0 00:00 0 [stack]",
+            b"1234 (a) b) S 1 " + b"5 " * 40]
+    return {str(i): text for i, text in enumerate(mangled + maps)}
+
+
+def memfd() -> dict[str, bytes]:
+    page = bytearray(4096)
+    struct.pack_into("<I", page, MODULE_COUNT_OFFSET, 3)
+    after = MODULES_OFFSET + 3 * 48
+    # hash, address, size, time, copy's offset, state
+    present = struct.pack("<QQQQQII", 7, 0x400000, 64, 5, 0, 1, 0)
+    copied = struct.pack("<QQQQQII", 8, 0, 64, 5, after, 2, 0)
+    gone = struct.pack("<QQQQQII", 9, 0x400000, 64, 5, 0, 3, 0)
+    return {"empty": bytes(4096), "modules": bytes(page) + present + copied + gone + bytes(128)}
+
+
+def records() -> dict[str, bytes]:
+    # Sizes of proto/usdt_abi.h by enum gpuprof_probe.
+    sizes = {1: 56, 2: 56, 3: 112, 4: 56, 5: 256, 6: 40, 7: 160, 8: 40, 9: 24}
+
+    def entry(probe: int, payload: bytes, sequence: int = 0, pid: int = 1, stack: bytes = b"") -> bytes:
+        count = len(payload) // sizes[probe]
+        header = struct.pack("<QQQQIIIIIIII16s", 1, sequence, 0, 500_000_000, probe, count, pid, pid, 0, 2,
+                             len(payload), 1, b"w")
+        whole = header + payload + stack
+        return struct.pack("<H", len(whole) | (0x8000 if probe == 2 else 0)) + whole
+
+    def name(total: int, offset: int) -> bytes:
+        return struct.pack("<QIIIIQ224s", 7, 1, total, offset, min(total - offset, 224), 0, b"_Z6kernelPf" * 20)
+
+    # Of small numbers most fields are valid: kinds, counts, indices.
+    seeds = {f"{probe}-{value}": entry(probe, (value.to_bytes(4, "little") * 64)[:size] * count)
+             for probe, size in sizes.items() for value, count in ((0, 1), (1, 1), (1, 2), (2, 3))}
+    seeds["name"] = entry(5, name(11, 0))
+    seeds["long name"] = entry(5, name(300, 0) + name(300, 224)) + entry(5, name(300, 224), 2)
+    seeds["stack"] = entry(2, (b"\1\0\0\0" * 64)[:56], stack=struct.pack("<34QQQII", *range(34), 0x7000, 0x8000, 64, 0)
+                           + bytes(64))
+    seeds["gaps"] = b"".join(entry(9, bytes(24), sequence) for sequence in (0, 5, 3, 3, 1, 9))
+    seeds["processes"] = b"".join(entry(9, bytes(24), 0, pid) for pid in range(6))
+    return seeds
+
+
+SEEDS = {"cubin": cubin, "cubin_lines": cubin_lines, "usdt_notes": usdt_notes, "elf_file": elf_file,
+         "perf_map": perf_map, "names": names, "memfd": memfd, "records": records}
 
 
 def main() -> None:
