@@ -12,6 +12,7 @@
 #include "shim/cupti/callback_scope.h"
 #include "shim/cupti/guard.h"
 #include "shim/cupti/name_cache.h"
+#include "shim/cupti/pc_sampling.h"
 #include "shim/cupti/records.h"
 
 namespace gpuprof::cupti {
@@ -45,12 +46,23 @@ class Conversion {
     exec.epoch = wide.epoch;
     if (wide.before_arm) exec.flags |= GPUPROF_EXEC_BEFORE_ARM;
     if (name != nullptr) {
-      exec.name_id = names_.id_of(name);
+      bool fresh;
+      exec.name_id = names_.id_of(name, &fresh);
       if (exec.name_id == 0) shim::count_drop(GPUPROF_DROP_NAME_TABLE_FULL);
+      note_sight(record, exec, name, fresh);
     }
   }
 
  private:
+  /// What the serialized tier must know of the past. A look at the name once a buffer.
+  static void note_sight(const CUpti_Activity* record, const gpuprof_exec_v1& exec,
+                         const char* name, bool fresh) noexcept {
+    const uint8_t launch_type = reinterpret_cast<const KernelRecord*>(record)->launch_type;
+    uint32_t sight = sight_of_kernel(launch_type, exec.graph_id);
+    if (fresh && is_collective(name)) sight |= kSawCollective;
+    if (sight != 0) pc_sampling().saw(sight);
+  }
+
   uint64_t now_ns_;
   NameCache names_;
   shim::ExecBatch batch_;

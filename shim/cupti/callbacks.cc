@@ -96,12 +96,14 @@ bool first_callback_of(Domain domain, uint32_t correlation) noexcept {
   return true;
 }
 
-void on_api(Domain domain, CUpti_CallbackId id, const CUpti_CallbackData& data) noexcept {
-  const Phase phase = arming().phase();
+void on_api(Phase phase, Domain domain, CUpti_CallbackId id,
+            const CUpti_CallbackData& data) noexcept {
   if (data.callbackSite == CUPTI_API_ENTER) {
     // In every phase: a launch may enter while tracing and leave while disarming, and a node that
     // an earlier capture made must not pass for its own.
     thread_state.node_created = false;
+    if (pc_sampling().watching())
+      pc_sampling().on_launch_enter(domain, id, call_of(domain, id), data);
     return;
   }
   const Call call = call_of(domain, id);
@@ -168,11 +170,13 @@ void on_fatal_error() noexcept {
 
 void on_callback(void* /*user*/, CUpti_CallbackDomain domain, CUpti_CallbackId id,
                  const void* data) noexcept {
-  if (data == nullptr || !shim::owned() || arming().phase() == Phase::kInert) return;
+  if (data == nullptr || !shim::owned()) return;
+  const Phase phase = arming().phase();
+  if (phase == Phase::kInert) return;
   switch (static_cast<Domain>(domain)) {
     case Domain::kDriver:
     case Domain::kRuntime:
-      on_api(static_cast<Domain>(domain), id, *static_cast<const CUpti_CallbackData*>(data));
+      on_api(phase, static_cast<Domain>(domain), id, *static_cast<const CUpti_CallbackData*>(data));
       break;
     case Domain::kResource:
       on_resource(id, *static_cast<const CUpti_ResourceData*>(data));

@@ -12,10 +12,12 @@ namespace gpuprof::cupti {
 /// for that only: after a module is unloaded another name may lie at the same address.
 class NameCache {
  public:
-  uint64_t id_of(const char* name) noexcept {
+  /// `fresh`: whether the name was looked up anew.
+  uint64_t id_of(const char* name, bool* fresh) noexcept {
     const auto address = reinterpret_cast<uintptr_t>(name);
     Entry& entry = entries_[(address >> 4 ^ address >> 12) % kEntries];
-    if (entry.name != name) entry = {name, shim::intern(name)};
+    *fresh = entry.name != name;
+    if (*fresh) entry = {name, shim::intern(name)};
     return entry.id;
   }
 

@@ -191,24 +191,18 @@ void PcContext::close_window(uint64_t now_ns) noexcept {
   window_id_ = 0;
 }
 
-bool PcContext::start(const Guard& guard) noexcept {
+CUptiResult PcContext::start(const Guard& guard) noexcept {
   const CUptiResult result = guard.pc_start(handle_);
-  if (result != CUPTI_SUCCESS) {
-    shim::log_line("cuptiPCSamplingStart: %d (%s)", result, guard.describe(result));
-    return false;
-  }
-  open_window();
-  return true;
+  if (result == CUPTI_SUCCESS) open_window();
+  return result;
 }
 
-Drain PcContext::stop(const Guard& guard) noexcept {
-  const CUptiResult result = guard.pc_stop(handle_);
+Drain PcContext::stop(const Guard& guard, CUptiResult* result) noexcept {
+  *result = guard.pc_stop(handle_);
   const uint64_t stopped_ns = shim::monotonic_ns();
   const Drain drained = drain(guard);
-  close_window(stopped_ns);  // after its samples
-  if (result == CUPTI_SUCCESS) return drained;
-  shim::log_line("cuptiPCSamplingStop: %d (%s)", result, guard.describe(result));
-  return Drain::kFailed;
+  if (*result == CUPTI_SUCCESS) close_window(stopped_ns);  // after its samples
+  return drained;
 }
 
 // --- records -------------------------------------------------------------------------------------
@@ -217,13 +211,14 @@ void PcContext::emit(shim::PcBatch& batch, const SamplingData& data) noexcept {
   if (data.dropped_samples != 0) shim::count_drop(GPUPROF_DROP_PC_DROPPED, data.dropped_samples);
   if (data.non_user_samples != 0) shim::count_drop(GPUPROF_DROP_NON_USER, data.non_user_samples);
   NameCache names;
+  bool fresh;
   const size_t count =
       data.record_count < PcBuffers::kRecords ? data.record_count : PcBuffers::kRecords;
   for (size_t i = 0; i < count; ++i) {
     const PcRecord& record = buffers_.record(data, i);
     gpuprof_pc_sample_v1 sample = {};
     sample.cubin_key = record.cubin_key;
-    sample.function_name_id = names.id_of(record.function_name);
+    sample.function_name_id = names.id_of(record.function_name, &fresh);
     sample.window_id = last_window_id_;
     sample.pc_offset = static_cast<uint32_t>(record.pc_offset);
     sample.device_id = device_;
@@ -274,7 +269,8 @@ Drain PcContext::drain(const Guard& guard) noexcept {
 void PcContext::disable(const Guard& guard, bool drain_first) noexcept {
   if (!on_) return;
   if (serializing()) {
-    (void)stop(guard);
+    CUptiResult ignored;
+    (void)stop(guard, &ignored);
   } else if (drain_first) {
     (void)drain(guard);
   }

@@ -63,10 +63,11 @@ class PcContext {
   /// Drains if `drain_first`, disables, emits what CUPTI puts into the registered buffer meanwhile,
   /// closes the window.
   void disable(const Guard& guard, bool drain_first) noexcept;
-  /// Serialized tier: a window. False if CUPTI refuses.
-  bool start(const Guard& guard) noexcept;
-  /// Ends it and drains what it gave.
-  Drain stop(const Guard& guard) noexcept;
+  /// Serialized tier: a window. Nothing is open if CUPTI refuses.
+  CUptiResult start(const Guard& guard) noexcept;
+  /// Ends it and drains what it gave; *result is the stop's own answer, and the window counts as
+  /// open if that is an error.
+  Drain stop(const Guard& guard, CUptiResult* result) noexcept;
   /// The context or CUPTI is gone: no call, the window is closed.
   void forget() noexcept;
 

@@ -59,12 +59,18 @@ void PcSampling::step(const Guard& guard, CUcontext context, uint32_t context_id
   }
   end_strays(guard, now_ns);
   if (config_.tier == GPUPROF_TIER_OFF) return;
+  if (config_.tier == GPUPROF_TIER_SERIALIZED) close_stray_window(guard, now_ns);
   if (own == nullptr) {
     begin(guard, context, context_id, now_ns);
     return;
   }
   if (heal_due_[index_of(*own)]) heal(guard, *own, now_ns);
-  if (own->on()) drain_if_due(guard, *own, 1, now_ns);
+  if (!own->on()) return;
+  if (config_.tier == GPUPROF_TIER_SERIALIZED) {
+    step_window(guard, *own, now_ns);
+    return;
+  }
+  drain_if_due(guard, *own, 1, now_ns);
   // Contexts whose own launches do not come by.
   for (PcContext& other : contexts_) {
     if (other.on()) drain_if_due(guard, other, 2, now_ns);
@@ -113,7 +119,11 @@ void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_i
     return;
   }
   ++contexts_on_;
+  enabled_ns_ = now_ns;
   last_period_ = slot->period();
+  if (config_.tier == GPUPROF_TIER_SERIALIZED && !window_.load(std::memory_order_relaxed)) {
+    window_due_ns_.store(now_ns + kSettleNs, std::memory_order_relaxed);
+  }
   drained_round_[index_of(*slot)] = round_;
   heal_due_[index_of(*slot)] = false;
   Device& state = devices_[device];
@@ -124,6 +134,7 @@ void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_i
 }
 
 void PcSampling::end(const Guard& guard, PcContext& on) noexcept {
+  if (on.serializing()) window_over();
   switching_ = true;
   on.disable(guard, true);
   switching_ = false;
@@ -189,6 +200,7 @@ void PcSampling::on_context_destroying(CUcontext context) noexcept {
   // No disable: here it was never measured, and destroying a context ends its sampling
   // (cupti_pcsampling.h: disable is for applications that do not destroy it).
   if (PcContext* own = find(context); own != nullptr && !switching_) {
+    if (own->serializing()) window_over();
     (void)own->drain(guard);
     own->forget();
     gone();
@@ -211,7 +223,10 @@ void PcSampling::on_module_change(CUcontext context) noexcept {
     return;
   }
   PcContext* own = find(context);
-  if (own != nullptr && !switching_) drain(guard, *own, false, shim::monotonic_ns());
+  if (own == nullptr || switching_) return;
+  // Serialized: whose a sample is was settled when its kernel ended.
+  if (own->config().tier == GPUPROF_TIER_SERIALIZED) return;
+  drain(guard, *own, false, shim::monotonic_ns());
 }
 
 // --- drains --------------------------------------------------------------------------------------
@@ -249,14 +264,21 @@ void PcSampling::handle(const Guard& guard, PcContext& on, Drain result, bool ma
       PcRefusal refusal;
       refuse(&refusal, GPUPROF_PC_REASON_FAILED, true,
              "cuptiPCSamplingGetData failed %u times in a row; tried again", device.failed_drains);
-      const uint32_t number = on.device();
-      switch_off_undrained(guard, on);
-      refuse_device(number, refusal, now_ns);
+      fail(guard, on, refusal, now_ns);
       return;
   }
 }
 
+/// Off, in a launch-exit callback, with a reason that may heal.
+void PcSampling::fail(const Guard& guard, PcContext& on, const PcRefusal& refusal,
+                      uint64_t now_ns) noexcept {
+  const uint32_t device = on.device();
+  switch_off_undrained(guard, on);
+  refuse_device(device, refusal, now_ns);
+}
+
 void PcSampling::switch_off_undrained(const Guard& guard, PcContext& on) noexcept {
+  if (on.serializing()) window_over();
   switching_ = true;
   on.disable(guard, false);
   switching_ = false;
@@ -272,7 +294,6 @@ void PcSampling::heal(const Guard& guard, PcContext& on, uint64_t now_ns) noexce
   if (now_ns - device.healed_ns > kHealForgetNs) device.heals = 0;
   const CUcontext context = on.handle();
   const uint32_t id = on.id();
-  switch_off_undrained(guard, on);
   if (device.heals >= kMostHeals) {
     PcRefusal refusal;
     refuse(
@@ -280,233 +301,14 @@ void PcSampling::heal(const Guard& guard, PcContext& on, uint64_t now_ns) noexce
         "cuptiPCSamplingGetData answered 8 (out of memory) again after PC sampling of GPU %u was "
         "enabled anew %u times; a longer period (--pc-period) fills the buffer more slowly",
         number, device.heals);
-    refuse_device(number, refusal, now_ns);
+    fail(guard, on, refusal, now_ns);
     return;
   }
+  switch_off_undrained(guard, on);
   ++device.heals;
   device.healed_ns = now_ns;
   begin(guard, context, id, now_ns);
   if (find(context) != nullptr) shim::count_pc(GPUPROF_PC_COUNT_HEALED);
-}
-
-// --- service thread ------------------------------------------------------------------------------
-
-void PcSampling::round(const shim::Demand& demand, uint64_t now_ns) noexcept {
-  const bool asked =
-      demand.tier == GPUPROF_TIER_CONTINUOUS || demand.tier == GPUPROF_TIER_SERIALIZED;
-  if (!asked && !wanted() && !attention()) return;
-  if (asked) prepare();
-  const Guard guard = Guard::lock();
-  const Phase phase = arming().phase();
-  if (phase == Phase::kInert) return;
-  PcConfig config;
-  if (asked && (phase == Phase::kArming || phase == Phase::kTracing)) {
-    config.tier = demand.tier;
-    config.period = demand.request.pc_period;
-  }
-  follow(config, asked, now_ns);
-  retry(now_ns);
-  drain_idle(guard, now_ns);
-}
-
-/// What can only be done off the application's threads: memory, files, the loader.
-void PcSampling::prepare() noexcept {
-  if (prepared_) return;
-  {
-    const Guard guard = Guard::lock();
-    const char* missing = guard.missing_pc_function();
-    if (version_ < kOldestVersion) {
-      refuse(&impossible_, GPUPROF_PC_REASON_CUPTI_TOO_OLD, false,
-             "CUPTI's API version is %u: below %u (CUDA 12.9) it cannot sample while it traces "
-             "kernels; point GPU_PROFILED_CUPTI_PATH at a newer libcupti",
-             version_, kOldestVersion);
-    } else if (missing != nullptr) {
-      refuse(&impossible_, GPUPROF_PC_REASON_MISSING_SYMBOL, false, "libcupti lacks %s", missing);
-    }
-  }
-  if (impossible_.reason != GPUPROF_PC_REASON_NONE) {
-    prepared_ = true;
-    return;
-  }
-  uint32_t devices = 0;
-  gpuprof_device_v1 facts;
-  for (uint32_t id = 0; id < shim::kMaxDevices; ++id) devices += shim::known_device(id, &facts);
-  if (devices == 0) return;  // no launch yet
-  const void* cupti = nullptr;
-  {
-    const Guard guard = Guard::lock();
-    cupti = guard.library_address();
-  }
-  preload_perfworks(cupti);
-  const PcSurroundings around = read_surroundings();
-  const Guard guard = Guard::lock();
-  around_ = around;
-  for (uint32_t i = 0; i < devices && i < kMaxContexts; ++i) {
-    if (contexts_[i].buffers().create() == shim::Status::kNoMemory && i == 0) {
-      refuse(&impossible_, GPUPROF_PC_REASON_OUT_OF_MEMORY, false,
-             "no memory for the records of PC sampling");
-    }
-  }
-  changed();
-  prepared_ = true;
-}
-
-void PcSampling::follow(const PcConfig& config, bool asked, uint64_t now_ns) noexcept {
-  const bool possible = impossible_.reason == GPUPROF_PC_REASON_NONE;
-  const bool differs = config != config_;
-  if (differs) {
-    config_ = config;
-    changed_ns_ = now_ns;
-    note_[0] = '\0';
-    for (Device& device : devices_) device = Device{};
-    refused_count_ = 0;
-    changed();
-  }
-  const bool was_wanted = wanted();
-  wanted_.store(asked && possible, std::memory_order_relaxed);
-  if (differs || was_wanted != wanted() || (asked && !possible)) publish();
-}
-
-void PcSampling::retry(uint64_t now_ns) noexcept {
-  for (Device& device : devices_) {
-    if (!device.refused || device.retry_at_ns == 0 || now_ns < device.retry_at_ns) continue;
-    device.refused = false;
-    changed();
-  }
-}
-
-/// Makes the launches drain, once in 100 ms, and drains itself where there were none.
-void PcSampling::drain_idle(const Guard& guard, uint64_t now_ns) noexcept {
-  if (contexts_on_ == 0 || now_ns - last_round_ns_ < kRoundNs) return;
-  last_round_ns_ = now_ns;
-  const bool launched = launched_.exchange(false, std::memory_order_relaxed);
-  if (!launched && !arming().captures().in_progress(now_ns)) {
-    for (PcContext& on : contexts_) {
-      if (on.on() && !on.serializing()) drain(guard, on, false, now_ns);
-    }
-  }
-  ++round_;
-  changed();
-}
-
-void PcSampling::finish() noexcept {
-  if (!attention()) return;
-  wanted_.store(false, std::memory_order_relaxed);
-  attention_.store(false, std::memory_order_relaxed);
-  bool on = false;
-  {
-    const Guard guard = Guard::lock();
-    config_ = PcConfig{};
-    on = contexts_on_ != 0;
-  }
-  if (!on || arming().phase() == Phase::kInert) return;
-  const std::atomic<uint32_t> never{0};
-  (void)shim::futex_wait(never, 0, kDecoderNs);
-  const Guard guard = Guard::lock();
-  if (arming().phase() == Phase::kInert) return;
-  for (PcContext& context : contexts_) {
-    if (!context.on()) continue;
-    (void)context.drain(guard);
-    context.forget();
-  }
-  contexts_on_ = 0;
-}
-
-void PcSampling::go_inert() noexcept {
-  wanted_.store(false, std::memory_order_relaxed);
-  attention_.store(false, std::memory_order_relaxed);
-  const Guard guard = Guard::try_lock();
-  if (!guard.held()) return;
-  for (PcContext& context : contexts_) context.forget();
-  contexts_on_ = 0;
-  config_ = PcConfig{};
-  shim::set_pc_status(shim::PcStatus{}, nullptr);
-}
-
-// --- tables and the page -------------------------------------------------------------------------
-
-PcContext* PcSampling::find(CUcontext context) noexcept {
-  for (PcContext& candidate : contexts_) {
-    if (candidate.on() && candidate.handle() == context) return &candidate;
-  }
-  return nullptr;
-}
-
-PcContext* PcSampling::free_slot() noexcept {
-  for (PcContext& candidate : contexts_) {
-    if (!candidate.on() && candidate.buffers().exists()) return &candidate;
-  }
-  return nullptr;
-}
-
-const PcContext* PcSampling::on_device(uint32_t device) const noexcept {
-  for (const PcContext& candidate : contexts_) {
-    if (candidate.on() && candidate.device() == device) return &candidate;
-  }
-  return nullptr;
-}
-
-void PcSampling::refuse_device(uint32_t number, const PcRefusal& refusal,
-                               uint64_t now_ns) noexcept {
-  Device& device = devices_[number];
-  device.refused = true;
-  device.retry_at_ns = 0;
-  if (refusal.heals) {
-    device.back_off_ns = device.back_off_ns == 0 ? kFirstRetryNs : device.back_off_ns * 2;
-    if (device.back_off_ns > kLongestRetryNs) device.back_off_ns = kLongestRetryNs;
-    device.retry_at_ns = now_ns + device.back_off_ns;
-  }
-  last_refusal_ = refusal;
-  shim::log_line("GPU %u is not sampled: %s", number, refusal.text);
-  publish();
-}
-
-void PcSampling::refuse_context(uint32_t context_id) noexcept {
-  shim::count_pc(GPUPROF_PC_COUNT_CONTEXTS_REFUSED);
-  if (refused_count_ < kRefusedContexts) refused_contexts_[refused_count_++] = context_id;
-}
-
-bool PcSampling::is_refused_context(uint32_t context_id) const noexcept {
-  for (uint32_t i = 0; i < refused_count_; ++i) {
-    if (refused_contexts_[i] == context_id) return true;
-  }
-  return false;
-}
-
-gpuprof_tier PcSampling::active_tier() const noexcept {
-  for (const PcContext& context : contexts_) {
-    if (context.on()) return context.config().tier;
-  }
-  return GPUPROF_TIER_TRACE;
-}
-
-void PcSampling::publish() noexcept {
-  bool refused = false;
-  for (const Device& device : devices_) refused |= device.refused;
-  const bool possible = impossible_.reason == GPUPROF_PC_REASON_NONE;
-  shim::PcStatus status;
-  status.contexts = contexts_on_;
-  status.period = last_period_;
-  const char* text = note_[0] == '\0' ? nullptr : note_;
-  if (contexts_on_ != 0) {
-    status.state = GPUPROF_PC_ON;
-  } else if (!possible) {
-    status.state = GPUPROF_PC_REFUSED;
-  } else if (config_.tier != GPUPROF_TIER_OFF) {
-    status.state = refused ? GPUPROF_PC_REFUSED : GPUPROF_PC_WAITING;
-    if (!refused) text = "enabled in the next kernel launch";
-  }
-  if (!possible) {
-    status.reason = impossible_.reason;
-    text = impossible_.text;
-  } else if (refused) {
-    status.reason = last_refusal_.reason;
-    text = last_refusal_.text;
-  }
-  attention_.store(contexts_on_ != 0 || (possible && config_.tier != GPUPROF_TIER_OFF),
-                   std::memory_order_relaxed);
-  shim::set_pc_status(status, text);
-  arming().show_tracing();
 }
 
 }  // namespace gpuprof::cupti

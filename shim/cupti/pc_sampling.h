@@ -9,6 +9,7 @@
 #include "shim/cupti/guard.h"
 #include "shim/cupti/pc_context.h"
 #include "shim/cupti/pc_reason.h"
+#include "shim/cupti/pc_sight.h"
 
 namespace gpuprof::cupti {
 
@@ -28,6 +29,14 @@ struct PcThreadState {
 /// be sampled at a time: a second one is refused and counted. Nothing happens in a launch that is
 /// captured, nor while any stream is.
 ///
+/// The serialized tier samples in windows of kWindowNs, one context at a time and kWindowShare-fold
+/// apart. In a window kernels run one after the other, so a kernel that waits for another rank must
+/// not run in one: what a launch is shows in its ENTER callback (PcSight), and there the window is
+/// closed before the kernel is launched, and none is opened any more in this process. What that
+/// cannot do: it needs the Guard and no stream under capture (tried for kStopPatienceNs, counted),
+/// it knows such kernels by their names only, and one that was launched before the tier was asked
+/// for and still waits is not seen (windows begin kSettleNs later).
+///
 /// A launch costs one relaxed load while no tier of PC sampling is wanted or on (attention()), and
 /// otherwise a comparison or two: `stamp_` changes whenever a thread has to look again.
 ///
@@ -41,17 +50,26 @@ class PcSampling {
   static constexpr uint32_t kOldestVersion = 27;
   /// A context that had no launch for so long is switched off in a launch of another one.
   static constexpr uint64_t kStrayNs = 1'000'000'000;
-  static constexpr uint64_t kFirstRetryNs = 5'000'000'000;
+  static constexpr uint64_t kFirstRetryNs = 2'000'000'000;
   static constexpr uint64_t kLongestRetryNs = 300'000'000'000;
-  /// CUPTI's decoder wakes so often; what it has not seen is not in a drain.
+  /// CUPTI's decoder wakes every 100 ms, and not in the first 150 ms after an enable; what it has
+  /// not seen is not in a drain. The exit waits for it, since short programs have nothing else.
   static constexpr uint64_t kDecoderNs = 110'000'000;
+  static constexpr uint64_t kFirstDecoderNs = 200'000'000;
   /// OUT_OF_MEMORY is healed so often; the next one in kHealForgetNs switches the device off.
   static constexpr uint32_t kMostHeals = 2;
   static constexpr uint64_t kHealForgetNs = 60'000'000'000;
   static constexpr uint32_t kMostFailedDrains = 10;
   static constexpr uint32_t kRefusedContexts = 32;
   /// How long a module's or context's callback tries for the Guard: what it skips is lost or mixed.
-  static constexpr uint64_t kPatienceNs = 5'000'000;
+  static constexpr uint64_t kPatienceNs = 50'000'000;
+  /// The same for a launch that must not happen in a window: once in a process, and what hangs on
+  /// it is the application. Long enough for a holder that lost its CPU on a busy machine.
+  static constexpr uint64_t kStopPatienceNs = 250'000'000;
+  static constexpr uint64_t kWindowNs = 50'000'000;
+  /// At most a tenth of the time is spent in windows.
+  static constexpr uint64_t kWindowShare = 10;
+  static constexpr uint64_t kSettleNs = 1'000'000'000;
   /// Drains are due once in a round of the service thread, which may be woken in between.
   static constexpr uint64_t kRoundNs = 80'000'000;
 
@@ -75,11 +93,22 @@ class PcSampling {
   /// A kernel or graph launch leaves, in Phase::kTracing, with attention().
   void on_launch_exit(CUcontext context, uint32_t context_id, bool captured,
                       PcThreadState* thread) noexcept {
-    if (thread->context == context && thread->stamp == stamp_.load(std::memory_order_relaxed)) {
+    if (thread->context == context && thread->stamp == stamp_.load(std::memory_order_relaxed) &&
+        !window_due()) {
       return;
     }
     look(context, context_id, captured, thread);
   }
+  /// Whether launches must be looked at before they happen. Any thread.
+  [[nodiscard]] bool watching() const noexcept { return watching_.load(std::memory_order_relaxed); }
+  /// A launch enters, with watching().
+  void on_launch_enter(Domain domain, uint32_t id, Call call,
+                       const CUpti_CallbackData& data) noexcept;
+  /// Something that forbids the serialized tier was seen (bits of PcSight). Any thread.
+  void saw(uint32_t sight) noexcept {
+    if ((seen_.load(std::memory_order_relaxed) & sight) != sight) seen_.fetch_or(sight);
+  }
+  [[nodiscard]] uint32_t seen() const noexcept { return seen_.load(std::memory_order_relaxed); }
   void on_context_created(CUcontext context) noexcept;
   void on_context_destroying(CUcontext context) noexcept;
   /// A module was loaded or is about to go: instructions of two modules must not share a drain.
@@ -123,6 +152,15 @@ class PcSampling {
               uint64_t now_ns) noexcept;
   void heal(const Guard& guard, PcContext& on, uint64_t now_ns) noexcept;
   void drain_idle(const Guard& guard, uint64_t now_ns) noexcept;
+  [[nodiscard]] bool window_due() const noexcept;
+  void step_window(const Guard& guard, PcContext& on, uint64_t now_ns) noexcept;
+  void open_window(const Guard& guard, PcContext& on, uint64_t now_ns) noexcept;
+  void close_window(const Guard& guard, PcContext& on, bool may_switch, uint64_t now_ns) noexcept;
+  void window_over() noexcept;
+  void close_stray_window(const Guard& guard, uint64_t now_ns) noexcept;
+  void close_windows(const Guard& guard, uint64_t now_ns) noexcept;
+  void fail(const Guard& guard, PcContext& on, const PcRefusal& refusal, uint64_t now_ns) noexcept;
+  bool refuse_serialized() noexcept;
   void prepare() noexcept;
   void follow(const PcConfig& config, bool asked, uint64_t now_ns) noexcept;
   void retry(uint64_t now_ns) noexcept;
@@ -144,6 +182,16 @@ class PcSampling {
   std::atomic<uint32_t> stamp_{1};
   /// A launch came by since the last round, handled or put off.
   std::atomic<bool> launched_{false};
+
+  // Serialized tier.
+  static constexpr uint64_t kNever = UINT64_MAX;
+  std::atomic<bool> watching_{false};
+  std::atomic<uint32_t> seen_{0};
+  /// A window is open or about to be. Stored before seen_ is read, as seen_ is before it: one of
+  /// the launch that opens and the launch that forbids sees the other.
+  std::atomic<bool> window_{false};
+  /// When a launch opens or closes a window: CLOCK_MONOTONIC, kNever in the other tiers.
+  std::atomic<uint64_t> window_due_ns_{kNever};
 
   // Set by configure().
   uint32_t version_ = 0;
@@ -168,7 +216,10 @@ class PcSampling {
   bool switching_ = false;   // inside an enable or disable: CUPTI's own launches come by here
   PcRefusal impossible_;     // of this process: no call is ever made
   PcRefusal last_refusal_;
-  char note_[128] = {};  // worth knowing though sampling is on
+  PcRefusal serialized_refusal_;  // reason NONE: not refused
+  uint64_t window_began_ns_ = 0;
+  uint64_t enabled_ns_ = 0;  // the last enable
+  char note_[128] = {};      // worth knowing though sampling is on
 };
 
 /// The one of the process; constant-initialised and never destroyed.

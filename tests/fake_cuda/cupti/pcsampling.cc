@@ -30,13 +30,14 @@ constexpr size_t kOldStride = 56;
 static_assert(sizeof(CUpti_PCSamplingPCData) == 64 && sizeof(CUpti_PCSamplingData) == 80);
 
 /// On a helper thread while the app launches each of these hung the application for good (H200).
-void check_place(const char* name, bool context_created_too) {
+/// `elsewhere`: another place where it may be called.
+void check_place(const char* name, Inside elsewhere = Inside::kLaunchExit) {
   const Inside inside = driver_interface()->thread().inside;
   if (driver_interface()->thread().capturing) {
     driver_interface()->violation("captured", "%s in a launch whose stream is being captured",
                                   name);
   }
-  if (context_created_too && inside == Inside::kContextCreated) return;
+  if (inside == elsewhere) return;
   if (!safe_place(false)) {
     driver_interface()->violation("pc-thread",
                                   "%s outside a launch-EXIT callback while the app launches", name);
@@ -222,7 +223,7 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingEnable(CUpti_PCSamplingEnableParams* para
   Interface* driver = driver_interface();
   if (driver == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiPCSamplingEnable");
-  check_place("cuptiPCSamplingEnable", true);
+  check_place("cuptiPCSamplingEnable", Inside::kContextCreated);
   const auto bad = refused(params, CUpti_PCSamplingEnableParamsSize, kEnable);
   if (bad != CUPTI_SUCCESS) return fail(bad);
   const uint64_t kernels = uint64_t{1} << CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
@@ -242,7 +243,7 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingEnable(CUpti_PCSamplingEnableParams* para
 FAKE_EXPORT CUptiResult cuptiPCSamplingDisable(CUpti_PCSamplingDisableParams* params) {
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiPCSamplingDisable");
-  check_place("cuptiPCSamplingDisable", false);
+  check_place("cuptiPCSamplingDisable");
   const auto bad = refused(params, CUpti_PCSamplingDisableParamsSize, kDisable);
   if (bad != CUPTI_SUCCESS) return fail(bad);
   std::lock_guard lock(pc_mutex());
@@ -257,7 +258,7 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingDisable(CUpti_PCSamplingDisableParams* pa
 FAKE_EXPORT CUptiResult cuptiPCSamplingStart(CUpti_PCSamplingStartParams* params) {
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiPCSamplingStart");
-  check_place("cuptiPCSamplingStart", false);
+  check_place("cuptiPCSamplingStart");
   const auto bad = refused(params, CUpti_PCSamplingStartParamsSize, kStart);
   if (bad != CUPTI_SUCCESS) return fail(bad);
   std::lock_guard lock(pc_mutex());
@@ -272,7 +273,8 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingStart(CUpti_PCSamplingStartParams* params
 FAKE_EXPORT CUptiResult cuptiPCSamplingStop(CUpti_PCSamplingStopParams* params) {
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiPCSamplingStop");
-  check_place("cuptiPCSamplingStop", false);
+  // In a launch's ENTER too: the last moment before a kernel that must not be serialized.
+  check_place("cuptiPCSamplingStop", Inside::kLaunchEnter);
   const auto bad = refused(params, CUpti_PCSamplingStopParamsSize, kStop);
   if (bad != CUPTI_SUCCESS) return fail(bad);
   std::lock_guard lock(pc_mutex());

@@ -10,84 +10,18 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
-#include "tests/unit/shim/driver_calls.h"
-#include "tests/unit/shim/probe_tap.h"
-#include "tests/unit/shim/target_process.h"
+#include "tests/unit/shim/pc_target.h"
 
 namespace gpuprof::testing {
 namespace {
-
-const Environment kArmed = {{"GPU_PROFILED_ARM", "trace"}, {"GPU_PROFILED_STACK_RATE", "all"}};
-constexpr uint32_t kLeaseMs = 60'000;
-
-std::vector<gpuprof_pc_sample_v1> samples() {
-  return ProbeTap::records<gpuprof_pc_sample_v1>(GPUPROF_PROBE_PC_SAMPLE);
-}
-std::vector<gpuprof_window_v1> windows() {
-  return ProbeTap::records<gpuprof_window_v1>(GPUPROF_PROBE_WINDOW);
-}
-
-/// Names of one kind that were emitted, by id; those of one chunk.
-std::map<uint64_t, std::string> names(gpuprof_name_kind kind) {
-  std::map<uint64_t, std::string> all;
-  for (const auto& name : ProbeTap::records<gpuprof_name_v1>(GPUPROF_PROBE_NAME)) {
-    if (name.kind == kind) all[name.id] = std::string(name.bytes, name.chunk_bytes);
-  }
-  return all;
-}
-
-uint64_t counter(const ShimView& shim, gpuprof_pc_counter which) {
-  return __atomic_load_n(&shim.status().pc_counters[which], __ATOMIC_RELAXED);
-}
-
-/// Sums by what the stall's name says.
-struct Sums {
-  uint64_t stalled = 0, not_issued = 0, sample_count = 0;
-};
-Sums sums() {
-  const auto stalls = names(GPUPROF_NAME_STALL);
-  Sums sums;
-  for (const auto& sample : samples()) {
-    const auto found = stalls.find(uint64_t{sample.device_id} << 32 | sample.stall_index);
-    EXPECT_NE(found, stalls.end()) << sample.stall_index;
-    if (found == stalls.end()) continue;
-    const std::string& name = found->second;
-    if (name == "smsp__pcsamp_sample_count") {
-      sums.sample_count += sample.samples;
-    } else if (name.ends_with("_not_issued")) {
-      sums.not_issued += sample.samples;
-    } else if (name.starts_with("smsp__pcsamp_warps_issue_stalled_")) {
-      sums.stalled += sample.samples;
-    }
-  }
-  return sums;
-}
-
-/// A driver that is initialised, a kernel, and the shim's page.
-struct Target {
-  Target() : function((start_driver(), load_function("sampled"))) {}
-  void run() const { launch(function, 200'000); }
-  /// Launches until the page shows `state`.
-  [[nodiscard]] bool reach(gpuprof_state state) const {
-    return shim.wait_for(
-        state, [this] { run(); }, 20'000);
-  }
-  [[nodiscard]] bool reach(const std::function<bool()>& condition) const {
-    return shim.wait_until(
-        condition, [this] { run(); }, 20'000);
-  }
-
-  CUfunction function;
-  ShimView shim;
-};
 
 TEST(CuptiPcSampling, ContinuousFromALateRequestToTheRelease) {
   EXPECT_CLEAN(run_target({}, [] {
     Target target;
     target.run();
-    target.shim.request(GPUPROF_TIER_CONTINUOUS, kLeaseMs);
-    ASSERT_TRUE(target.reach(GPUPROF_STATE_TRACING_PC)) << target.shim.status().pc_reason_text;
+    ASSERT_TRUE(target.sample()) << target.why();
     EXPECT_EQ(target.shim.status().pc_state, GPUPROF_PC_ON);
     EXPECT_EQ(target.shim.status().pc_reason, GPUPROF_PC_REASON_NONE);
     EXPECT_EQ(target.shim.status().pc_period, 18u);
@@ -138,9 +72,9 @@ TEST(CuptiPcSampling, ContinuousFromALateRequestToTheRelease) {
 }
 
 TEST(CuptiPcSampling, TraceTierNeverTouchesIt) {
-  EXPECT_CLEAN(run_target(kArmed, [] {
+  EXPECT_CLEAN(run_target(armed_with(), [] {
     Target target;
-    target.shim.request(GPUPROF_TIER_TRACE, kLeaseMs);
+    target.shim.request(GPUPROF_TIER_TRACE);
     for (int i = 0; i < 300; ++i) target.run();
     EXPECT_EQ(target.shim.status().state, GPUPROF_STATE_TRACING);
     EXPECT_EQ(target.shim.status().pc_state, GPUPROF_PC_OFF);
@@ -150,13 +84,12 @@ TEST(CuptiPcSampling, TraceTierNeverTouchesIt) {
 }
 
 TEST(CuptiPcSampling, TheTierGoesUpAndDownWhileTracing) {
-  EXPECT_CLEAN(run_target(kArmed, [] {
+  EXPECT_CLEAN(run_target(armed_with(), [] {
     Target target;
     for (uint32_t cycle = 1; cycle <= 3; ++cycle) {
-      target.shim.request(GPUPROF_TIER_CONTINUOUS, kLeaseMs);
-      ASSERT_TRUE(target.reach(GPUPROF_STATE_TRACING_PC)) << target.shim.status().pc_reason_text;
+      ASSERT_TRUE(target.sample()) << target.why();
       EXPECT_EQ(counter(target.shim, GPUPROF_PC_COUNT_ENABLES), cycle);
-      target.shim.request(GPUPROF_TIER_TRACE, kLeaseMs);
+      target.shim.request(GPUPROF_TIER_TRACE);
       ASSERT_TRUE(target.reach(GPUPROF_STATE_TRACING));
       EXPECT_EQ(counter(target.shim, GPUPROF_PC_COUNT_DISABLES), cycle);
       EXPECT_EQ(target.shim.status().tier, GPUPROF_TIER_TRACE);
@@ -169,12 +102,11 @@ TEST(CuptiPcSampling, TheTierGoesUpAndDownWhileTracing) {
 }
 
 TEST(CuptiPcSampling, AnotherPeriodConfiguresAnew) {
-  EXPECT_CLEAN(run_target(kArmed, [] {
+  EXPECT_CLEAN(run_target(armed_with(), [] {
     Target target;
-    target.shim.request(GPUPROF_TIER_CONTINUOUS, kLeaseMs, UINT32_MAX, 12);
-    ASSERT_TRUE(target.reach(GPUPROF_STATE_TRACING_PC)) << target.shim.status().pc_reason_text;
+    ASSERT_TRUE(target.sample(GPUPROF_TIER_CONTINUOUS, 12)) << target.why();
     EXPECT_EQ(target.shim.status().pc_period, 12u);
-    target.shim.request(GPUPROF_TIER_CONTINUOUS, kLeaseMs, UINT32_MAX, 20);
+    target.shim.request(GPUPROF_TIER_CONTINUOUS, GPUPROF_LEASE_MS_MAX, UINT32_MAX, 20);
     ASSERT_TRUE(target.reach([&] { return target.shim.status().pc_period == 20; }));
     EXPECT_EQ(counter(target.shim, GPUPROF_PC_COUNT_ENABLES), 2u);
     EXPECT_EQ(ProbeTap::records<gpuprof_device_v1>(GPUPROF_PROBE_DEVICE).back().sampling_period,
@@ -184,10 +116,9 @@ TEST(CuptiPcSampling, AnotherPeriodConfiguresAnew) {
 
 // The last samples of a program that stops launching come out by the service thread.
 TEST(CuptiPcSampling, TheServiceThreadDrainsWhileNothingLaunches) {
-  EXPECT_CLEAN(run_target(kArmed, [] {
+  EXPECT_CLEAN(run_target(armed_with(), [] {
     Target target;
-    target.shim.request(GPUPROF_TIER_CONTINUOUS, kLeaseMs);
-    ASSERT_TRUE(target.reach(GPUPROF_STATE_TRACING_PC)) << target.shim.status().pc_reason_text;
+    ASSERT_TRUE(target.sample()) << target.why();
     launch(target.function, 50'000'000);
     EXPECT_TRUE(target.shim.wait_until([] { return !samples().empty(); }));
     for (const Firing& firing : ProbeTap::firings()) {
@@ -198,10 +129,9 @@ TEST(CuptiPcSampling, TheServiceThreadDrainsWhileNothingLaunches) {
 }
 
 TEST(CuptiPcSampling, LaunchesDrainWhileThereAreSome) {
-  EXPECT_CLEAN(run_target(kArmed, [] {
+  EXPECT_CLEAN(run_target(armed_with(), [] {
     Target target;
-    target.shim.request(GPUPROF_TIER_CONTINUOUS, kLeaseMs);
-    ASSERT_TRUE(target.reach(GPUPROF_STATE_TRACING_PC)) << target.shim.status().pc_reason_text;
+    ASSERT_TRUE(target.sample()) << target.why();
     ASSERT_TRUE(target.reach([] { return samples().size() >= 20; }));
     uint64_t own = 0, others = 0;
     for (const Firing& firing : ProbeTap::firings()) {
@@ -212,15 +142,197 @@ TEST(CuptiPcSampling, LaunchesDrainWhileThereAreSome) {
   }));
 }
 
-TEST(CuptiPcSampling, LateReaderGetsStallNamesAndTheOpenWindow) {
-  EXPECT_CLEAN(run_target(kArmed, [] {
+// Two GPUs of one process: each record says which, and its stalls are numbered as on that one.
+TEST(CuptiPcSampling, SeveralGpus) {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_DEVICES", "2"}}), [] {
     Target target;
-    target.shim.request(GPUPROF_TIER_CONTINUOUS, kLeaseMs);
-    ASSERT_TRUE(target.reach(GPUPROF_STATE_TRACING_PC)) << target.shim.status().pc_reason_text;
+    ASSERT_TRUE(target.sample()) << target.why();
+    CUcontext first = nullptr, second = nullptr;
+    ASSERT_EQ(cuCtxGetCurrent(&first), CUDA_SUCCESS);
+    ASSERT_EQ(cuDevicePrimaryCtxRetain(&second, 1), CUDA_SUCCESS);
+    const auto both = [&] {
+      target.run();
+      cuCtxSetCurrent(second);
+      target.run();
+      cuCtxSetCurrent(first);
+    };
+    std::map<uint32_t, uint64_t> of_device;
+    ASSERT_TRUE(target.shim.wait_until(
+        [&] {
+          for (const auto& sample : samples()) ++of_device[sample.device_id];
+          return of_device.size() == 2;
+        },
+        both));
+    EXPECT_EQ(target.shim.status().pc_contexts, 2u);
+    target.shim.release();
+    ASSERT_TRUE(target.shim.wait_for(GPUPROF_STATE_IDLE, both));
+    EXPECT_EQ(counter(target.shim, GPUPROF_PC_COUNT_DISABLES), 2u);
+    const Sums all = sums();  // fails on an index that its device did not name
+    EXPECT_EQ(all.stalled, all.sample_count);
+    EXPECT_EQ(names(GPUPROF_NAME_STALL).size(), 80u);
+  }));
+}
+
+// Nothing launches on the second GPU any more: a launch on the first one switches it off.
+TEST(CuptiPcSampling, AnIdleGpuDoesNotHoldUpTheDisarm) {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_DEVICES", "2"}}), [] {
+    Target target;
+    ASSERT_TRUE(target.sample()) << target.why();
+    CUcontext first = nullptr, second = nullptr;
+    ASSERT_EQ(cuCtxGetCurrent(&first), CUDA_SUCCESS);
+    ASSERT_EQ(cuDevicePrimaryCtxRetain(&second, 1), CUDA_SUCCESS);
+    cuCtxSetCurrent(second);
+    ASSERT_TRUE(target.reach([&] { return target.shim.status().pc_contexts == 2; }));
+    cuCtxSetCurrent(first);
+    target.shim.release();
+    EXPECT_TRUE(target.reach(GPUPROF_STATE_IDLE)) << target.shim.reason_text();
+  }));
+}
+
+TEST(CuptiPcSampling, ASecondContextOfAGpuIsRefusedUntilTheFirstIsGone) {
+  EXPECT_CLEAN(run_target(armed_with(), [] {
+    Target target;
+    ASSERT_TRUE(target.sample()) << target.why();
+    CUcontext first = nullptr, second = nullptr;
+    ASSERT_EQ(cuCtxGetCurrent(&first), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxCreate_v4(&second, nullptr, 0, 0), CUDA_SUCCESS);
+    for (int i = 0; i < 20; ++i) target.run();
+    EXPECT_EQ(counter(target.shim, GPUPROF_PC_COUNT_CONTEXTS_REFUSED), 1u);
+    EXPECT_EQ(target.shim.status().pc_contexts, 1u);
+    EXPECT_EQ(target.shim.status().pc_state, GPUPROF_PC_ON);
+    EXPECT_NE(target.why().find("is not sampled"), std::string::npos) << target.why();
+    const uint32_t sampled = windows()[0].context_id;
+    ASSERT_EQ(cuCtxDestroy_v2(first), CUDA_SUCCESS);
+    ASSERT_EQ(windows().size(), 2u);
+    EXPECT_EQ(windows()[1].event, static_cast<uint32_t>(GPUPROF_WINDOW_CLOSE));
+    ASSERT_TRUE(target.reach([] { return windows().size() == 3; }));
+    EXPECT_NE(windows()[2].context_id, sampled);
+    EXPECT_EQ(target.shim.status().pc_contexts, 1u);
+  }));
+}
+
+TEST(CuptiPcSampling, ANewContextIsSampledFromItsBeginning) {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_DEVICES", "2"}}), [] {
+    Target target;
+    ASSERT_TRUE(target.sample()) << target.why();
+    CUcontext second = nullptr;
+    ASSERT_EQ(cuCtxCreate_v4(&second, nullptr, 0, 1), CUDA_SUCCESS);
+    EXPECT_EQ(target.shim.status().pc_contexts, 2u);
+  }));
+}
+
+// The fake breaks a rule where samples of an unloaded module are left to the next one.
+TEST(CuptiPcSampling, ModulesThatComeAndGoKeepTheirSamples) {
+  EXPECT_CLEAN(run_target(armed_with(), [] {
+    Target target;
+    ASSERT_TRUE(target.sample(GPUPROF_TIER_CONTINUOUS, 10)) << target.why();
+    std::set<uint64_t> keys;
+    for (int i = 0; i < 10; ++i) {
+      std::string image(200, static_cast<char>('a' + i));
+      CUmodule module = nullptr;
+      ASSERT_EQ(cuModuleLoadData(&module, image.c_str()), CUDA_SUCCESS);
+      CUfunction function = nullptr;
+      ASSERT_EQ(cuModuleGetFunction(&function, module, "short_lived"), CUDA_SUCCESS);
+      launch(function, 500'000);
+      fake_cuda_drain();
+      ASSERT_EQ(cuModuleUnload(module), CUDA_SUCCESS);
+      keys.insert(target.shim.module(static_cast<uint32_t>(i + 1)).hash);
+      EXPECT_EQ(target.shim.module(static_cast<uint32_t>(i + 1)).state, GPUPROF_MODULE_COPIED);
+    }
+    std::set<uint64_t> sampled;
+    for (const auto& sample : samples()) sampled.insert(sample.cubin_key);
+    for (const uint64_t key : keys) EXPECT_TRUE(sampled.contains(key));
+  }));
+}
+
+TEST(CuptiPcSampling, NothingIsSwitchedDuringACapture) {
+  EXPECT_CLEAN(run_target(armed_with(), [] {
+    Target target;
+    CUstream stream = nullptr;
+    ASSERT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+    target.run();
+    target.shim.wait_for_round();  // the devices are known
+    target.shim.wait_for_round();
+    CUgraph graph = nullptr;
+    ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    target.shim.request(GPUPROF_TIER_CONTINUOUS);
+    ASSERT_TRUE(target.reach([&] { return target.shim.status().pc_state == GPUPROF_PC_WAITING; }));
+    for (int i = 0; i < 10; ++i) launch(target.function, 1000, stream);
+    for (int i = 0; i < 10; ++i) target.run();
+    EXPECT_EQ(counter(target.shim, GPUPROF_PC_COUNT_ENABLES), 0u);
+    EXPECT_GT(counter(target.shim, GPUPROF_PC_COUNT_SKIPPED_CAPTURE), 0u);
+    ASSERT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    ASSERT_TRUE(target.reach(GPUPROF_STATE_TRACING_PC));
+    ASSERT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    target.shim.request(GPUPROF_TIER_TRACE);
+    target.shim.wait_for_round();
+    target.shim.wait_for_round();
+    for (int i = 0; i < 10; ++i) launch(target.function, 1000, stream);
+    for (int i = 0; i < 10; ++i) target.run();
+    EXPECT_EQ(counter(target.shim, GPUPROF_PC_COUNT_DISABLES), 0u);
+    ASSERT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    EXPECT_TRUE(target.reach(GPUPROF_STATE_TRACING));
+  }));
+}
+
+TEST(CuptiPcSampling, CyclesUnderLoad) {
+  EXPECT_CLEAN(run_target(
+      {},
+      [] {
+        Target target;
+        std::atomic<bool> stop{false};
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 3; ++i) {
+          threads.emplace_back([&] {
+            CUstream stream = nullptr;
+            cuStreamCreate(&stream, 0);
+            while (!stop) launch(target.function, 20'000, stream);
+          });
+        }
+        for (int cycle = 0; cycle < 10; ++cycle) {
+          EXPECT_TRUE(target.sample()) << target.why();
+          target.shim.release();
+          EXPECT_TRUE(target.reach(GPUPROF_STATE_IDLE)) << target.shim.reason_text();
+        }
+        stop = true;
+        for (auto& thread : threads) thread.join();
+        EXPECT_EQ(counter(target.shim, GPUPROF_PC_COUNT_ENABLES), 10u);
+        EXPECT_EQ(counter(target.shim, GPUPROF_PC_COUNT_DISABLES), 10u);
+        EXPECT_EQ(windows().size(), 20u);
+      },
+      120));
+}
+
+// The last samples come out at exit, within its bound; the window is closed.
+TEST(CuptiPcSampling, ExitDrains) {
+  const Outcome outcome = run_target(armed_with(), [] {
+    static Target* target = nullptr;  // outlives the exit handlers
+    atexit([] {
+      // Registered before the shim's handler, so it runs after it.
+      if (windows().size() != 1) _exit(11);  // its close
+      if (samples().empty()) _exit(12);
+      if (target->shim.status().pc_state != GPUPROF_PC_OFF) _exit(13);
+    });
+    target = new Target;
+    EXPECT_TRUE(target->sample()) << target->why();
+    ProbeTap::clear();
+    launch(target->function, 30'000'000);
+    fake_cuda_drain();
+    EXPECT_TRUE(windows().empty());
+    target->shim.request(GPUPROF_TIER_CONTINUOUS);
+  });
+  EXPECT_CLEAN(outcome);
+}
+
+TEST(CuptiPcSampling, LateReaderGetsStallNamesAndTheOpenWindow) {
+  EXPECT_CLEAN(run_target(armed_with(), [] {
+    Target target;
+    ASSERT_TRUE(target.sample()) << target.why();
     const auto stalls = names(GPUPROF_NAME_STALL);
     EXPECT_EQ(stalls.size(), 40u);
     ProbeTap::attach(0);
-    usleep(250'000);
+    target.shim.wait_for_round();  // which sees that nobody is attached
+    target.shim.wait_for_round();
     ProbeTap::clear();
     ProbeTap::attach(1);
     EXPECT_TRUE(target.shim.wait_until([&] { return names(GPUPROF_NAME_STALL) == stalls; }));
