@@ -76,7 +76,10 @@ Result<std::unique_ptr<BpfPrograms>> BpfPrograms::load(const ProbeOptions& optio
   if (Status set = programs->configure(options, boottime_offset_ns); !set) {
     return tl::unexpected(set.error());
   }
-  if (const int err = probes_bpf__load(programs->skeleton_.get())) return explain_load(err);
+  const int err = options.pretend == ProbeOptions::Pretend::kMemlock
+                      ? -EPERM
+                      : probes_bpf__load(programs->skeleton_.get());
+  if (err != 0) return explain_load(err);
   if (Status followed = programs->follow_processes(); !followed) {
     return tl::unexpected(followed.error());
   }

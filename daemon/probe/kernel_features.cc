@@ -77,34 +77,44 @@ bool has_capability(int capability) {
   return (data[static_cast<size_t>(capability) / 32].effective >> (capability % 32)) & 1u;
 }
 
-Status check_bpf_access() {
+BpfAccess probe_bpf_access() {
   const bool admin = has_capability(CAP_SYS_ADMIN);
+  BpfAccess access;
+  access.cap_bpf = admin || has_capability(CAP_BPF);
+  access.cap_perfmon = admin || has_capability(CAP_PERFMON);
+  access.locked_down = is_locked_down();
+  access.btf_errno = ::access("/sys/kernel/btf/vmlinux", R_OK) == 0 ? 0 : errno;
+  access.program_errno = load_empty_program(false, false).valid() ? 0 : errno;
+  access.attach_cookies = access.program_errno == 0 && has_helper(BPF_FUNC_get_attach_cookie);
+  return access;
+}
+
+Status explain(const BpfAccess& access) {
   std::string missing;
-  if (!admin && !has_capability(CAP_BPF)) missing = "CAP_BPF";
-  if (!admin && !has_capability(CAP_PERFMON))
-    missing += missing.empty() ? "CAP_PERFMON" : " and CAP_PERFMON";
+  if (!access.cap_bpf) missing = "CAP_BPF";
+  if (!access.cap_perfmon) missing += missing.empty() ? "CAP_PERFMON" : " and CAP_PERFMON";
   if (!missing.empty()) {
     return fail(Code::kPermission, "loading eBPF programs needs " + missing +
                                        ": run with sudo, or give the file its capabilities with "
                                        "setcap cap_bpf,cap_perfmon+ep");
   }
-  if (is_locked_down()) {
+  if (access.locked_down) {
     return fail(Code::kPermission,
                 "the kernel is locked down (confidentiality), which forbids eBPF to read memory: "
                 "boot with lockdown=integrity or none");
   }
-  if (access("/sys/kernel/btf/vmlinux", R_OK) != 0) {
-    return fail_errno(Code::kUnsupported, errno,
+  if (access.btf_errno != 0) {
+    return fail_errno(Code::kUnsupported, access.btf_errno,
                       "no kernel type information at /sys/kernel/btf/vmlinux (needs a kernel with "
                       "CONFIG_DEBUG_INFO_BTF and /sys mounted)");
   }
-  if (!load_empty_program(false, false).valid()) {
-    const int err = errno;
+  if (access.program_errno != 0) {
+    const int err = access.program_errno;
     return fail_errno(
         err == EPERM ? Code::kPermission : Code::kUnsupported, err,
         "the kernel refuses eBPF uprobe programs (seccomp, or no CONFIG_BPF_EVENTS?)");
   }
-  if (!has_helper(BPF_FUNC_get_attach_cookie)) {
+  if (!access.attach_cookies) {
     return fail(Code::kUnsupported, "kernel too old: eBPF attach cookies need Linux 5.15 or newer");
   }
   return {};

@@ -15,12 +15,23 @@ struct KernelFeatures {
 };
 
 // Tries each feature with a program of two instructions. Needs the capabilities of
-// check_bpf_access.
+// explain(probe_bpf_access()).
 KernelFeatures probe_kernel_features();
 
-// Names whatever stands in the way of loading any program: a capability, BTF, lockdown, a kernel
-// without attach cookies (before 5.15).
-Status check_bpf_access();
+// What loading any program depends on, as found; as constructed, nothing stands in the way.
+struct BpfAccess {
+  bool cap_bpf = true;  // or CAP_SYS_ADMIN, which holds both
+  bool cap_perfmon = true;
+  bool locked_down = false;    // to confidentiality
+  int btf_errno = 0;           // of reading /sys/kernel/btf/vmlinux
+  int program_errno = 0;       // of loading a program of two instructions
+  bool attach_cookies = true;  // since 5.15
+};
+
+BpfAccess probe_bpf_access();
+
+// Names whatever stands in the way, and what to do about it.
+Status explain(const BpfAccess& access);
 
 // True if the calling thread has the capability in its effective set.
 bool has_capability(int capability);

@@ -118,6 +118,23 @@ Status check_options(const ProbeOptions& options) {
   return {};
 }
 
+std::optional<ProbeOptions::Pretend> pretended(std::string_view name) {
+  using Pretend = ProbeOptions::Pretend;
+  if (name == "pretend-old-kernel") return Pretend::kOldKernel;
+  if (name == "pretend-no-btf") return Pretend::kNoBtf;
+  if (name == "pretend-lockdown") return Pretend::kLockdown;
+  if (name == "pretend-memlock") return Pretend::kMemlock;
+  return std::nullopt;
+}
+
+BpfAccess bpf_access(ProbeOptions::Pretend pretend) {
+  BpfAccess access = probe_bpf_access();
+  access.locked_down |= pretend == ProbeOptions::Pretend::kLockdown;
+  access.attach_cookies &= pretend != ProbeOptions::Pretend::kOldKernel;
+  if (pretend == ProbeOptions::Pretend::kNoBtf) access.btf_errno = ENOENT;
+  return access;
+}
+
 }  // namespace
 
 Status ProbeOptions::add_fallbacks(std::string_view list) {
@@ -135,6 +152,8 @@ Status ProbeOptions::add_fallbacks(std::string_view list) {
       no_nop5 = true;
     } else if (name == "no-find-vma") {
       no_find_vma = true;
+    } else if (const auto trouble = pretended(name)) {
+      pretend = *trouble;
     } else {
       return fail(Code::kInvalidArgument,
                   "unknown fallback '" + name +
@@ -206,7 +225,8 @@ Result<std::unique_ptr<ProbeSession>> ProbeSession::create(const ProbeOptions& o
   if (Status checked = check_options(impl->options); !checked) {
     return tl::unexpected(checked.error());
   }
-  if (Status access = check_bpf_access(); !access) return tl::unexpected(access.error());
+  if (Status access = explain(bpf_access(impl->options.pretend)); !access)
+    return tl::unexpected(access.error());
   KernelFeatures features = probe_kernel_features();
   features.uprobe_multi &= !impl->options.no_uprobe_multi;
   features.sleepable &= !impl->options.no_sleepable;

@@ -28,6 +28,10 @@ struct ProbeOptions {
   bool no_nop5 = false;          // attach to the 1-byte nop (before 6.18, and other than x86-64)
   bool no_find_vma = false;      // stacks of threads have no known top (before 5.17)
 
+  // As if this stood in the way of loading the programs: what is said then, tests read.
+  enum class Pretend { kNothing, kOldKernel, kNoBtf, kLockdown, kMemlock };
+  Pretend pretend = Pretend::kNothing;
+
   uint32_t events_ring_bytes = 16u << 20;  // powers of two, multiples of the page size
   // The daemon's RSS holds every ring twice (the data is mapped twice, and present at once). At a
   // quarter full the reader is woken; the rest takes 92 of the largest stacks, docs/adr/0008.
@@ -45,8 +49,9 @@ struct ProbeOptions {
   uint32_t max_processes = 16384;  // entries of the watch map, forked children included
 
   // Adds what `list` names: "no-uprobe-multi,no-sleepable,no-nop5,no-find-vma" in any subset and
-  // order ("_" for "-" is fine). An unknown name is kInvalidArgument. create() applies the
-  // environment's GPU_PROFILED_DEBUG_FALLBACK by this.
+  // order ("_" for "-" is fine), or one of "pretend-old-kernel", "-no-btf", "-lockdown",
+  // "-memlock". An unknown name is kInvalidArgument. create() applies the environment's
+  // GPU_PROFILED_DEBUG_FALLBACK by this.
   Status add_fallbacks(std::string_view list);
 };
 

@@ -96,6 +96,28 @@ TEST_F(CliErrors, MissingCapabilitiesAreNamed) {
   expect_one_line(outcome, "missing CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH");
 }
 
+// Kernels that this machine does not run: only what they lack is pretended, the rest is real.
+TEST_F(CliErrors, KernelsThatCannotDoItAreTold) {
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "1000"},
+                       setup(injected()));
+  wait_until_injected(workload.pid());
+  const std::vector<std::pair<std::string, std::string>> kernels = {
+      {"pretend-old-kernel", "kernel too old: eBPF attach cookies need Linux 5.15 or newer"},
+      {"pretend-no-btf", "no kernel type information at /sys/kernel/btf/vmlinux (needs a kernel"},
+      {"pretend-lockdown", "the kernel is locked down (confidentiality)"},
+      {"pretend-memlock", "raise RLIMIT_MEMLOCK (ulimit -l unlimited)"}};
+  for (const auto& [kernel, text] : kernels) {
+    const std::vector<std::string> environment = {"GPU_PROFILED_DEBUG_FALLBACK=" + kernel};
+    const Outcome attach = gpu_profiled({"--pid", std::to_string(workload.pid())}, environment);
+    EXPECT_EQ(attach.status, 3) << kernel;
+    expect_one_line(attach, text);
+    const Outcome run = gpu_profiled({"run", "--", "/bin/sh", "-c", "exit 7"}, environment);
+    EXPECT_EQ(run.status, 7) << "the command's own";
+    expect_one_line(run, text);
+  }
+  EXPECT_TRUE(profiles().empty());
+}
+
 TEST_F(CliErrors, UnwritableOutputIsToldBeforeAnythingStarts) {
   const Outcome outcome = gpu_profiled(
       {"run", "-o", "/no/such/directory/x.pb.gz", "--", "/bin/sh", "-c", "touch " + file("ran")});

@@ -19,6 +19,14 @@ TEST(ProbeOptions, FallbacksByName) {
   EXPECT_TRUE(options.no_find_vma);
 }
 
+TEST(ProbeOptions, PretendedTroubleByName) {
+  ProbeOptions options;
+  EXPECT_EQ(options.pretend, ProbeOptions::Pretend::kNothing);
+  ASSERT_TRUE(options.add_fallbacks("no-nop5,pretend_no_btf"));
+  EXPECT_EQ(options.pretend, ProbeOptions::Pretend::kNoBtf);
+  EXPECT_FALSE(options.add_fallbacks("pretend-anything"));
+}
+
 TEST(ProbeOptions, UnknownFallbackIsAnError) {
   ProbeOptions options;
   const Status added = options.add_fallbacks("no-nop5,no-uprobes");
