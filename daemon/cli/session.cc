@@ -96,6 +96,11 @@ target::ControlRequest Session::request() const {
   if (options_.stack_rate == UINT32_MAX) {
     out.process_rate = UINT32_MAX;
     out.process_bytes = UINT64_MAX;
+  } else if (options_.stack_rate != 0) {
+    // As the defaults are to each other, 200 and 1,000: a thread that may have more needs a process
+    // that gives more.
+    out.process_rate =
+        static_cast<uint32_t>(std::min<uint64_t>(5ull * options_.stack_rate, UINT32_MAX - 1));
   }
   out.lease_ms = kLeaseMs;
   out.sampler_seed = options_.seed;

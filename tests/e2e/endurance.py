@@ -18,7 +18,8 @@ import sys
 import time
 
 import pprof_raw
-from main_job import SKIPPED, Bench, check, check_accounting, check_identity, equal, memfds, read_truth, status
+from bench import (PATIENCE, SKIPPED, STATE_TRACING, Bench, check, check_accounting, check_identity, equal, read_truth,
+                   status, wait_for, wait_for_memfd)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "hardware"))
 import pprof_reader  # noqa: E402
@@ -70,7 +71,7 @@ def check_flat(before, after, what):
 
 def end_target(bench, target):
     target.send_signal(signal.SIGTERM)
-    equal(target.wait(30), 0, "the target's exit status")
+    equal(target.wait(PATIENCE), 0, "the target's exit status")
     return read_truth(bench.truth_file())
 
 
@@ -80,7 +81,7 @@ def case_attach_cycles(bench, cycles=12):
     received = time_ns = 0
     before = None
     for turn in range(cycles):
-        path, summary, _ = bench.attach(target.pid, "--duration", "400ms")
+        path, summary, _ = bench.attach_for(target.pid, 500)
         executions = summary["total"]["executions"]["received"]
         check(executions > 0, f"cycle {turn}: nothing received")
         check_accounting(summary, executions)
@@ -107,10 +108,9 @@ def case_control_cycles(bench, cycles=40):
     """Arm and disarm through the control page alone, the probes unattached."""
     target = bench.start_target(*LOAD, FAKE_CUDA_INSTANT=1, FAKE_CUDA_REPORT=bench.dir / "violations")
     control = shim_control.Target.wait_for(target.pid)
-    time.sleep(0.3)
-    control.cycles(3)
+    control.cycles(3, timeout=PATIENCE)
     before = footprint(target.pid)
-    equal(control.cycles(cycles - 3), cycles - 3, "cycles done")
+    equal(control.cycles(cycles - 3, timeout=PATIENCE), cycles - 3, "cycles done")
     check_flat(before, footprint(target.pid), "the target")
     equal(status(target.pid)[1:], (cycles, cycles), "arms and disarms")
     cupti = end_target(bench, target)["cupti"]
@@ -136,7 +136,7 @@ def case_run_exits(bench, cycles=60):
             [str(bench.daemon), "run", "--shim", str(bench.shim), "-o", str(profile), "--summary-json", str(summary),
              "--", *bench.workload(5, value, how, name="workload_short")],
             env=bench.env(FAKE_CUDA_TRUTH=bench.truth_file()), cwd=bench.dir, capture_output=True, text=True,
-            timeout=30, check=False)
+            timeout=120, check=False)
         slowest = max(slowest, time.monotonic() - began)
         equal(done.returncode, wanted, f"turn {turn} ({how}): exit status ({done.stderr})")
         total = json.loads(summary.read_text())["total"]
@@ -167,7 +167,7 @@ def launcher(plan_file, result_file):
         began = time.monotonic()
         child = subprocess.Popen(step["command"], env=dict(anchor_env, **step["env"]))
         try:
-            code = child.wait(30)
+            code = child.wait(120)
         except subprocess.TimeoutExpired:
             child.kill()
             code = "hung"
@@ -177,7 +177,7 @@ def launcher(plan_file, result_file):
     print("done", flush=True)
     sys.stdin.readline()
     anchor.send_signal(signal.SIGTERM)
-    return anchor.wait(30)
+    return anchor.wait(60)
 
 
 def run_under_attach(bench, steps, timeout):
@@ -190,13 +190,12 @@ def run_under_attach(bench, steps, timeout):
     parent = bench.spawn([sys.executable, __file__, "launcher", str(plan), str(result)], env,
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     anchor = int(parent.stdout.readline())
-    while not memfds(anchor):
-        time.sleep(0.02)
+    wait_for_memfd(anchor)
     profile, summary = bench.dir / "attach.pb.gz", bench.dir / "attach.json"
     daemon = bench.spawn([str(bench.daemon), "--pid", str(parent.pid), "-o", str(profile), "--summary-json",
                           str(summary)], bench.env(), stderr=(bench.dir / "stderr").open("w"))
     deadline = time.monotonic() + timeout
-    while status(anchor)[0] != 4:
+    while status(anchor)[0] != STATE_TRACING:
         check(daemon.poll() is None, f"the daemon ended: {(bench.dir / 'stderr').read_text()}")
         check(time.monotonic() < deadline, "the anchor was never armed")
         time.sleep(0.02)
@@ -211,14 +210,16 @@ def run_under_attach(bench, steps, timeout):
         peak = [max(a, b) for a, b in zip(peak, now)]
         time.sleep(0.1)
     parent.stdout.readline()
-    time.sleep(1)  # the daemon lets go of what exited
+    # The daemon lets go of what exited, each within a tick or two.
+    wait_for(lambda: footprint(daemon.pid)[1] <= first[1] + len(steps) + 8,
+             f"descriptors are given back: {first[1]} at first, now {footprint(daemon.pid)[1]}")
     last = footprint(daemon.pid)
     for owner in (parent.pid, daemon.pid):
         equal(zombies_of(owner), [], "zombies")
     parent.stdin.write("end\n")
     parent.stdin.close()
-    equal(parent.wait(30), 0, "the anchor's exit status")
-    equal(daemon.wait(60), 0, f"the daemon's exit status ({(bench.dir / 'stderr').read_text()})")
+    equal(parent.wait(PATIENCE), 0, "the anchor's exit status")
+    equal(daemon.wait(PATIENCE), 0, f"the daemon's exit status ({(bench.dir / 'stderr').read_text()})")
     equal(processes_in(bench.dir), [], "processes left")
     read_truth(bench.truth_file())
     return json.loads(result.read_text()), json.loads(summary.read_text()), (first, peak, last)
@@ -261,7 +262,7 @@ def case_attach_exits(bench, cycles=60):
         if turn % 12 < 6:
             env["GPU_PROFILED_ARM"] = "trace"
         steps.append({"command": bench.workload(20, value, how, name="workload_short"), "status": wanted, "env": env})
-    results, summary, figures = run_under_attach(bench, steps, timeout=60 + cycles)
+    results, summary, figures = run_under_attach(bench, steps, timeout=120 + 2 * cycles)
     check_children(bench, steps, results, summary)
     first, _, last = figures
     # Each process's root is held until the profile is written: its perf map may be in there.
@@ -276,7 +277,7 @@ def case_forks(bench, cycles=20):
         env = {"FAKE_CUDA_TRUTH": str(bench.dir / f"forker-{mode}.json"), "GPU_PROFILED_ARM": "trace"}
         command = bench.workload(cycles, mode, name="workload_forker")
         steps.append({"command": command, "status": 0, "env": env})
-    results, summary, figures = run_under_attach(bench, steps, timeout=60 + cycles)
+    results, summary, figures = run_under_attach(bench, steps, timeout=120 + 2 * cycles)
     check_children(bench, steps, results, summary)
     print(f"5 modes with {cycles} forks under attach; {tell(figures)}")
 

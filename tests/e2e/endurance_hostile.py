@@ -15,8 +15,8 @@ import sys
 import time
 
 import pprof_raw
+from bench import PATIENCE, STATE_TRACING, check, check_identity, equal, read_truth, wait_for, wait_for_memfd, wait_for_state
 from endurance import footprint, main
-from main_job import check, check_identity, equal, read_truth, wait_for_memfd
 
 # What the daemon says; a forged file that is no memfd at all is told by its first difference.
 FORGERIES = {
@@ -32,6 +32,7 @@ FORGERIES = {
     "half-written": "half-written",
 }
 IN_MODIFY, IN_CLOSE_WRITE, IN_CLOSE_NOWRITE, IN_OPEN = 2, 8, 16, 32
+CONTROLLER_PID = 52  # in gpuprof_control_page
 MOST_MEMORY = 400 << 20  # of the daemon while it is flooded; the honest maximum is 256 MiB
 
 
@@ -79,7 +80,14 @@ def start_hostile(bench, forgery, attack="none"):
 
 def end_hostile(process):
     process.stdin.close()
-    process.wait(10)
+    process.wait(PATIENCE)
+
+
+def controller(memfd):
+    """The process that the control page (memfd_layout.h) names."""
+    with open(memfd, "rb") as file:
+        file.seek(4096 + CONTROLLER_PID)
+        return int.from_bytes(file.read(4), "little")
 
 
 def case_forged(bench):
@@ -114,29 +122,30 @@ def attack_beside_honest(bench, attack):
                          bench.env(CUDA_INJECTION64_PATH=bench.shim, FAKE_CUDA_TRUTH=truth, FAKE_CUDA_INSTANT=1),
                          stdout=subprocess.DEVNULL)
     wait_for_memfd(honest.pid)
-    hostile, _, _ = start_hostile(bench, "good", attack)
+    hostile, _, memfd = start_hostile(bench, "good", attack)
     profile, summary = bench.dir / "attach.pb.gz", bench.dir / "attach.json"
     errors = (bench.dir / "stderr").open("w+")
     daemon = bench.spawn([str(bench.daemon), "--pid", str(honest.pid), "--pid", str(hostile.pid), "-o", str(profile),
                           "--summary-json", str(summary)], bench.env(), stderr=errors)
-    time.sleep(1.5)
+    wait_for_state(honest.pid, STATE_TRACING)
+    wait_for(lambda: controller(memfd) == daemon.pid, "the daemon controls the hostile one too")
     peak = footprint(daemon.pid)[0]
     hostile.stdin.write("go\n")
     hostile.stdin.flush()
     os.set_blocking(hostile.stdout.fileno(), False)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not hostile.stdout.readline():
         check(daemon.poll() is None, f"the daemon ended with {daemon.returncode}")
         check(time.monotonic() < deadline, "the attack hangs")
         peak = max(peak, footprint(daemon.pid)[0])
         time.sleep(0.05)
-    time.sleep(1)
+    time.sleep(1)  # what the attack left in the rings is read
     peak = max(peak, footprint(daemon.pid)[0])
     daemon.send_signal(signal.SIGINT)
-    equal(daemon.wait(60), 0, "the daemon's exit status")
+    equal(daemon.wait(PATIENCE), 0, "the daemon's exit status")
     end_hostile(hostile)
     honest.send_signal(signal.SIGTERM)
-    equal(honest.wait(30), 0, "the honest neighbour's exit status")
+    equal(honest.wait(PATIENCE), 0, "the honest neighbour's exit status")
     errors.seek(0)
     result = json.loads(summary.read_text())
     mine = next(t for t in result["targets"] if t["pid"] == honest.pid)

@@ -8,143 +8,18 @@ says so, which scripts/check counts as a failure in CI.
 
 import argparse
 import collections
-import json
 import math
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 
 import pprof_raw
+from bench import (Bench, OtherLoad, PATIENCE, SKIPPED, STATE_IDLE, STATE_TRACING, check, check_accounting, equal, read_truth,
+                   status, wait_for_state)
 
-SKIPPED = 77
 MODES = ["", "no_uprobe_multi", "no_sleepable", "no_nop5", "no_find_vma"]
-
-
-class Bench:
-    """The build tree's products, with the workload copied into a folder that can be taken away."""
-
-    def __init__(self, build, mode=""):
-        self.build = pathlib.Path(build)
-        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="gpuprof-e2e-"))
-        self.programs = self.dir / "programs"
-        self.programs.mkdir()
-        self.daemon = self.build / "daemon/gpu-profiled"
-        self.shim = self.build / "shim/libgpu-profiled-cupti.so"
-        self.mode = mode
-        self.processes = []
-        for path in (self.build / "tests/e2e/workload").iterdir():
-            if path.is_file() and (path.suffix == ".so" or os.access(path, os.X_OK)):
-                shutil.copy2(path, self.programs)
-
-    def close(self):
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        shutil.rmtree(self.dir, ignore_errors=True)
-
-    def sanitized(self):
-        return "GPU_PROFILED_SANITIZE:STRING=\n" not in (self.build / "CMakeCache.txt").read_text()
-
-    def take_programs_away(self):
-        shutil.rmtree(self.programs)
-
-    def env(self, **settings):
-        env = dict(os.environ)
-        for name in [n for n in env if n.startswith(("GPU_PROFILED", "FAKE_CUDA", "CUDA_", "SUDO_"))]:
-            del env[name]
-        fake = self.build / "tests/fake_cuda"
-        env["LD_LIBRARY_PATH"] = f"{self.programs}:{fake}/lib:{fake}/cupti13"
-        env["GPU_PROFILED_CUPTI_PATH"] = f"{fake}/cupti13/libcupti.so.13"
-        if self.mode:
-            env["GPU_PROFILED_DEBUG_FALLBACK"] = self.mode
-        env.update({k: str(v) for k, v in settings.items()})
-        return env
-
-    def truth_file(self, name="truth"):
-        return self.dir / f"{name}.json"
-
-    def spawn(self, command, env, **kwargs):
-        process = subprocess.Popen(command, env=env, cwd=self.dir, **kwargs)
-        self.processes.append(process)
-        return process
-
-    def workload(self, *args, name="workload"):
-        return [str(self.programs / name), *[str(a) for a in args]]
-
-    def run(self, command, *options, timeout=180, **settings):
-        """gpu-profiled run OPTIONS -- COMMAND. Returns (profile path, summary, truth, stderr)."""
-        profile, summary = self.dir / "run.pb.gz", self.dir / "run.json"
-        settings.setdefault("FAKE_CUDA_TRUTH", self.truth_file())
-        settings.setdefault("FAKE_CUDA_REPORT", self.dir / "violations")
-        done = subprocess.run(
-            [str(self.daemon), "run", "--shim", str(self.shim), "-o", str(profile), "--summary-json",
-             str(summary), *options, "--", *command],
-            env=self.env(**settings), cwd=self.dir, capture_output=True, text=True, timeout=timeout,
-            check=False)
-        check(done.returncode == 0, f"run: exit {done.returncode}: {done.stderr}")
-        return profile, json.loads(summary.read_text()), read_truth(self.truth_file()), done.stderr
-
-    def start_target(self, *args, **settings):
-        """The workload with the shim in it, nobody attached: idle."""
-        settings.setdefault("FAKE_CUDA_TRUTH", self.truth_file())
-        env = self.env(CUDA_INJECTION64_PATH=self.shim, **settings)
-        process = self.spawn(self.workload(*args), env, stdout=subprocess.DEVNULL)
-        wait_for_memfd(process.pid)
-        return process
-
-    def attach(self, pid, *options, name="attach", timeout=120, expect=0):
-        profile, summary = self.dir / f"{name}.pb.gz", self.dir / f"{name}.json"
-        for path in (profile, summary):
-            path.unlink(missing_ok=True)
-        done = subprocess.run(
-            [str(self.daemon), "--pid", str(pid), "-o", str(profile), "--summary-json", str(summary), *options],
-            env=self.env(), cwd=self.dir, capture_output=True, text=True, timeout=timeout, check=False)
-        check(done.returncode == expect, f"attach: exit {done.returncode}: {done.stderr}")
-        if expect != 0:
-            return profile, None, done.stderr
-        return profile, json.loads(summary.read_text()), done.stderr
-
-
-def check(condition, message):
-    if not condition:
-        raise AssertionError(message)
-
-
-def equal(got, want, what):
-    check(got == want, f"{what}: got {got}, want {want}")
-
-
-def read_truth(path):
-    truth = json.loads(pathlib.Path(path).read_text())
-    equal(truth["violations"], 0, "rules of CUPTI broken")
-    return truth
-
-
-def memfds(pid):
-    found = []
-    try:
-        for number in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                if os.readlink(f"/proc/{pid}/fd/{number}").startswith("/memfd:gpu-profiled"):
-                    found.append(number)
-            except FileNotFoundError:
-                pass
-    except FileNotFoundError:
-        pass
-    return found
-
-
-def wait_for_memfd(pid, timeout=20):
-    deadline = time.monotonic() + timeout
-    while not memfds(pid):
-        check(time.monotonic() < deadline, "the target never made its memfd")
-        time.sleep(0.01)
 
 
 def kernel_frame(row):
@@ -158,27 +33,6 @@ def kernel_frame(row):
 
 def leaf(sample):
     return sample.frames[-1].system_name
-
-
-def check_identity(entry, known=True):
-    """The accounting identity of a summary's total or target holds. `known` False: the program may have
-    ended without a last word of its shim, and then nothing that arrived may contradict itself."""
-    holds = entry["identity_holds"]
-    check(holds is True or (not known and holds is None), f"an accounting identity is broken: {json.dumps(entry)}")
-    equal(holds is None, entry["executions"]["produced"] is None, "identity unknown and production unknown")
-
-
-def check_accounting(summary, executions, exact_only=False):
-    total = summary["total"]
-    check_identity(total)
-    for group in ("lost_in_shim", "lost_in_ring"):
-        lost = {k: v for k, v in total["executions"][group].items() if v}
-        check(not lost, f"lost records: {group} {lost}")
-    equal(total["executions"]["received"], executions, "executions received")
-    for key in ("evicted", "pending", "duplicates"):
-        equal(total["executions"][key], 0, f"executions {key}")
-    if exact_only:
-        equal(total["executions"]["attributed"]["exact"], executions, "executions with a stack of their own")
 
 
 def check_stacks(profile, truth, share=0.995):
@@ -236,10 +90,12 @@ def case_ground_truth(build, mode):
     """200,000 launches of 20 kernels from 4 threads, 30 frames deep, with copies, fills and graphs."""
     bench = Bench(build, mode)
     try:
+        load = OtherLoad()
         path, summary, truth, _ = bench.run(
             bench.workload("--threads", 4, "--launches", 200000, "--rate", 50000, "--main", "--memcpy-every", 50, "--memset-every", 70,
                            "--graph-every", 500, "--driver-every", 5),
             FAKE_CUDA_INSTANT=1)
+        others = load.cores()
         bench.take_programs_away()
         equal(truth["recorded_executions"], truth["executions"], "executions recorded since the first launch")
         check_accounting(summary, truth["executions"])
@@ -255,8 +111,11 @@ def case_ground_truth(build, mode):
         rate = truth["executions"] / (summary["duration_ns"] / 1e9)
         print(f"mode {mode or 'default'} ({summary['attach']}): {truth['executions']} executions at {rate:,.0f}/s, "
               f"{share:.3%} of gpu_time on right stacks")
-        # The forced fallbacks and sanitizers are slower by nature; the default must keep up.
-        if not mode and not bench.sanitized():
+        # The forced fallbacks and sanitizers are slower by nature; the default must keep up on a machine
+        # that it has for itself. On one that others use as well, the rate tells of them.
+        if others > 0.2:
+            print(f"others kept {others:.1f} cores busy: its rate is not judged")
+        elif not mode and not bench.sanitized():
             check(rate >= 150000, f"{rate:,.0f} executions/s: the main job is 200,000, at least 150,000 are due")
     finally:
         bench.close()
@@ -285,28 +144,30 @@ def case_every_launch(build, mode):
 
 
 def case_sampling(build, mode):
-    """p well below 0.1 and at least 20,000 draws: every stack's share within 2 points and 4 standard
-    errors of the truth, with a thread whose rate changes 100-fold and call paths that follow from
-    their place in a burst."""
+    """p below 0.1 and at least 20,000 draws: every stack's share within 2 points and 4 standard errors
+    of the truth, with a thread whose rate changes 100-fold and call paths that follow from their place
+    in a burst. The draws are of a rate, so the runs are of a time."""
     bench = Bench(build, mode)
     try:
         path, summary, truth, _ = bench.run(
-            bench.workload("--threads", 4, "--launches", 0, "--seconds", 23, "--rate", 15000, "--bursts"),
+            bench.workload("--threads", 4, "--launches", 0, "--seconds", 12, "--rate", 15000, "--bursts"),
             "--stack-rate", "500", FAKE_CUDA_INSTANT=1, GPU_PROFILED_SEED=20261129)
-        check_shares(bench, path, summary, truth, want_draws=20000, want_p=0.1)
+        check_shares(path, summary, truth, slow_draws=0)
         path, summary, truth, _ = bench.run(
-            bench.workload("--threads", 1, "--launches", 0, "--seconds", 20, "--rate", 1000, "--bursts", "--rate-steps"),
-            "--stack-rate", "200", FAKE_CUDA_INSTANT=1, GPU_PROFILED_SEED=7)
-        # 99 of 100 launches are of the fast half of the time, and so is what counts of the draws.
-        check_shares(bench, path, summary, truth, want_draws=3000, want_p=0.1, points=0.06, counting=2000)
+            bench.workload("--threads", 1, "--launches", 0, "--seconds", 24, "--rate", 1000, "--bursts", "--rate-steps"),
+            "--stack-rate", "2000", FAKE_CUDA_INSTANT=1, GPU_PROFILED_SEED=7)
+        # 99 of 100 launches are of the fast half of the time. Those of the slow half, 1,000 a second,
+        # are drawn each and stand for themselves: they say nothing of the rest.
+        check_shares(path, summary, truth, slow_draws=12000)
     finally:
         bench.close()
 
 
-def check_shares(bench, path, summary, truth, want_draws, want_p, points=0.02, counting=None):
+def check_shares(path, summary, truth, slow_draws, points=0.02):
     shim = summary["targets"][0]["shim"]
-    draws, p = shim["launches_drawn"], shim["launches_drawn"] / shim["launches_seen"]
-    check(draws >= want_draws and p <= want_p, f"{draws} draws, p {p:.3f}: the case does not test what it should")
+    drawn, p = shim["launches_drawn"], shim["launches_drawn"] / shim["launches_seen"]
+    draws = drawn - slow_draws
+    check(draws >= 20000 and p <= 0.1, f"{draws} draws that count, p {p:.3f}: the case does not test what it should")
     check_accounting(summary, truth["executions"])
     profile = pprof_raw.load(path)
     equal(profile.total(), truth["gpu_ns"], "gpu_time in all")
@@ -316,17 +177,18 @@ def check_shares(bench, path, summary, truth, want_draws, want_p, points=0.02, c
     for row in truth["rows"]:
         want[tuple(row["stack"])] += row["gpu_ns"]
     got = profile.by(lambda s: tuple(f for f in s.functions if f in names))
-    total, worst = truth["gpu_ns"], 0.0
+    total, worst, most = truth["gpu_ns"], 0.0, 0.0
     for stack in stacks | set(got):
         share, found = want[stack] / total, got[stack] / total
         # A draw's time varies with its kernel as well: the kernels' durations spread by up to their
         # mean, which at most doubles the variance of the count.
-        error = math.sqrt(2 * max(share, 1 / draws) * (1 - share) / (counting or draws))
-        worst = max(worst, abs(found - share) / error)
+        error = math.sqrt(2 * max(share, 1 / draws) * (1 - share) / draws)
+        worst, most = max(worst, abs(found - share) / error), max(most, abs(found - share))
         check(abs(found - share) <= points, f"{stack[-1:]}: share {found:.3%}, truth {share:.3%}")
         check(abs(found - share) <= 4 * error, f"{stack[-1:]}: share {found:.3%}, truth {share:.3%}, "
               f"{abs(found - share) / error:.1f} standard errors")
-    print(f"{draws} draws (p = {p:.3f}) over {len(stacks)} stacks: worst {worst:.1f} standard errors")
+    print(f"{draws} draws that count (p = {p:.3f}) over {len(stacks)} stacks: at most {worst:.1f} standard errors and "
+          f"{100 * most:.2f} points")
 
 
 def right_pairs(profile, truth):
@@ -357,10 +219,10 @@ def case_rare_kernels(build, mode):
         p = shim["launches_drawn"] / shim["launches_seen"]
         check(p < 0.1, f"p = {p:.3f}: the case does not test what it should")
         target = bench.start_target("--launches", 0, *flood, FAKE_CUDA_INSTANT=1)
-        time.sleep(0.7)
-        path, summary, _ = bench.attach(target.pid, "--duration", "2s")
+        # The flood and the bursts come round every 25,700 launches.
+        path, summary, _ = bench.attach_for(target.pid, 100000)
         target.send_signal(signal.SIGTERM)
-        equal(target.wait(30), 0, "the target's exit status")
+        equal(target.wait(PATIENCE), 0, "the target's exit status")
         truth = read_truth(bench.truth_file())
         profile = pprof_raw.load(path)
         equal(profile.total(), truth["recorded_gpu_ns"], "gpu_time while attached")
@@ -378,16 +240,14 @@ def case_late_attach(build, mode):
                                     "--memcpy-every", 20, FAKE_CUDA_INSTANT=1)
         received = time_ns = 0
         for turn in range(8):
-            path, summary, _ = bench.attach(target.pid, "--duration", "400ms", name=f"turn{turn}")
+            path, summary, _ = bench.attach_for(target.pid, 4000, name=f"turn{turn}")
             executions = summary["total"]["executions"]
             check_accounting(summary, executions["received"])
-            check(executions["received"] > 1000, f"turn {turn}: only {executions['received']} executions")
             profile = pprof_raw.load(path)
             received += profile.total("gpu_executions")
             time_ns += profile.total()
-            time.sleep(0.1)
         target.send_signal(signal.SIGTERM)
-        equal(target.wait(30), 0, "the target's exit status")
+        equal(target.wait(PATIENCE), 0, "the target's exit status")
         truth = read_truth(bench.truth_file())
         # No loss outside of the gaps: what CUPTI owed a record for is what arrived.
         equal(received, truth["recorded_executions"], "executions over all turns")
@@ -398,27 +258,6 @@ def case_late_attach(build, mode):
         bench.close()
 
 
-def status(pid):
-    """(state, arms, disarms) of the target's status page."""
-    fd = os.open(f"/proc/{pid}/fd/{memfds(pid)[0]}", os.O_RDONLY)
-    try:
-        page = os.pread(fd, 4096, 0)
-    finally:
-        os.close(fd)
-    number = lambda at: int.from_bytes(page[at:at + 4], "little")
-    return number(20), number(64), number(68)
-
-
-STATE_IDLE, STATE_TRACING = 2, 4
-
-
-def wait_for_state(pid, state, timeout):
-    deadline = time.monotonic() + timeout
-    while status(pid)[0] != state:
-        check(time.monotonic() < deadline, f"state {status(pid)[0]} instead of {state} after {timeout} s")
-        time.sleep(0.02)
-
-
 def case_daemon_killed(build, mode):
     """kill -9 of the daemon: the shim disarms when the lease ends, and another daemon can attach."""
     bench = Bench(build, mode)
@@ -427,15 +266,15 @@ def case_daemon_killed(build, mode):
         for _ in range(2):
             daemon = bench.spawn([str(bench.daemon), "--pid", str(target.pid), "-o", str(bench.dir / "x.pb.gz")],
                                  bench.env(), stderr=subprocess.DEVNULL)
-            wait_for_state(target.pid, STATE_TRACING, 10)
+            wait_for_state(target.pid, STATE_TRACING)
             daemon.kill()
             daemon.wait()
-            wait_for_state(target.pid, STATE_IDLE, 12)
+            wait_for_state(target.pid, STATE_IDLE)
             check(not list(bench.dir.glob("*.pb.gz*")), "a killed daemon left a half file")
-        _, summary, _ = bench.attach(target.pid, "--duration", "300ms")
-        check(summary["total"]["executions"]["received"] > 100, "nothing after the kill")
+        _, summary, _ = bench.attach_for(target.pid, 100)
+        check(summary["total"]["executions"]["received"] >= 100, "nothing after the kill")
         target.send_signal(signal.SIGTERM)
-        equal(target.wait(30), 0, "the target's exit status")
+        equal(target.wait(PATIENCE), 0, "the target's exit status")
         read_truth(bench.truth_file())
     finally:
         bench.close()
@@ -449,12 +288,12 @@ def case_neighbour(build, mode):
                                FAKE_CUDA_TRUTH=bench.truth_file("a"))
         b = bench.start_target("--threads", 2, "--launches", 0, "--rate", 2000, FAKE_CUDA_INSTANT=1,
                                FAKE_CUDA_TRUTH=bench.truth_file("b"))
-        path, summary, _ = bench.attach(a.pid, "--duration", "1s")
+        path, summary, _ = bench.attach_for(a.pid, 2000)
         equal([t["pid"] for t in summary["targets"]], [a.pid], "targets")
         equal(status(b.pid), (STATE_IDLE, 0, 0), "B's state, arms and disarms")
         for process in (a, b):
             process.send_signal(signal.SIGTERM)
-            equal(process.wait(30), 0, "a target's exit status")
+            equal(process.wait(PATIENCE), 0, "a target's exit status")
         truth_a, truth_b = read_truth(bench.truth_file("a")), read_truth(bench.truth_file("b"))
         equal(truth_b["cupti"]["subscribes"], 0, "B's subscriptions")
         equal(truth_b["recorded_executions"], 0, "B's recorded executions")
@@ -480,7 +319,7 @@ def case_short_runs(build, mode, runs=60):
                 [str(bench.daemon), "run", "--shim", str(bench.shim), "-o", str(profile), "--",
                  *bench.workload(5, wanted, name="workload_short")],
                 env=bench.env(FAKE_CUDA_TRUTH=bench.truth_file()), cwd=bench.dir, capture_output=True, text=True,
-                timeout=30, check=False)
+                timeout=120, check=False)
             equal(done.returncode, wanted, f"turn {turn}: exit status ({done.stderr})")
             truth = read_truth(bench.truth_file())
             equal(pprof_raw.load(profile).total("gpu_executions"), truth["executions"], f"turn {turn}: executions")
