@@ -10,7 +10,7 @@ target_link_options(gpuprof_core_module PRIVATE
 set_target_properties(gpuprof_core_module PROPERTIES LINKER_LANGUAGE C
   LINK_DEPENDS ${PROJECT_SOURCE_DIR}/shim/export.map)
 
-foreach(part probes sampler memfd names time knobs)
+foreach(part probes sampler strata memfd names time knobs)
   gpuprof_test(shim_core_${part}_test LABELS unit SOURCES core_${part}_test.cc LIBS gpuprof::shim_core)
 endforeach()
 
