@@ -50,6 +50,7 @@ struct ProcessRecord {
   bool stacks_since_refresh = false;
 
   std::unordered_map<uint64_t, std::string> kernel_names;
+  std::unordered_map<uint64_t, std::string> stall_names;  // by device id << 32 | stall index
   std::unordered_map<uint32_t, std::string> thread_names;
   std::map<uint32_t, gpuprof_device_v1> devices;
   std::map<uint32_t, uint64_t> busy_until_ns;  // by device: end of the last execution counted

@@ -152,6 +152,7 @@ void Recorder::process_exited(ProcessId process) {
        it != processes_.end() && it->first.process() == process.process(); ++it) {
     ProcessRecord& record = it->second;
     joiner_.remove_process(it->first);
+    device_modules_.process_exited(it->first);
     record.unwinder.reset();
     for (const Layout& layout : record.layouts) layout.space->process_exited();
     // Nothing of it will be symbolised.
@@ -161,6 +162,7 @@ void Recorder::process_exited(ProcessId process) {
 
 void Recorder::advance(uint64_t now_ns) {
   joiner_.advance(now_ns);
+  device_modules_.advance(now_ns);
   if (now_ns >= next_refresh_ns_) refresh_one(now_ns);
 }
 
@@ -238,22 +240,12 @@ void Recorder::on_execs(const probe::EventSource& source, std::span<const gpupro
   }
 }
 
-void Recorder::on_pc_samples(const probe::EventSource& source,
-                             std::span<const gpuprof_pc_sample_v1> samples) {
-  const ProcessRecord* record = record_of(source);
-  joiner_.add_pc_samples(record != nullptr ? record->id : image_of(source), samples);
-}
-
-void Recorder::on_window(const probe::EventSource& source, const gpuprof_window_v1& window) {
-  const ProcessRecord* record = record_of(source);
-  joiner_.add_window(record != nullptr ? record->id : image_of(source), window);
-}
-
 void Recorder::on_name(const probe::EventSource& source, uint32_t kind, uint64_t id,
                        std::string_view name) {
-  if (kind != GPUPROF_NAME_FUNCTION) return;
   ProcessRecord* record = record_of(source);
-  if (record == nullptr || record->kernel_names.contains(id)) return;
+  if (record == nullptr) return;
+  if (kind == GPUPROF_NAME_STALL) take_stall_name(*record, id, name);
+  if (kind != GPUPROF_NAME_FUNCTION || record->kernel_names.contains(id)) return;
   if (name_bytes_ + name.size() > kMaxNameBytes) {
     ++record->names_refused;
     return;

@@ -9,9 +9,12 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 
+#include "daemon/cli/device_modules.h"
 #include "daemon/cli/process_record.h"
 #include "daemon/join/assemble.h"
+#include "daemon/join/device_source.h"
 #include "daemon/join/joiner.h"
 #include "daemon/join/stack_table.h"
 #include "daemon/probe/event_sink.h"
@@ -27,7 +30,9 @@ namespace gpuprof::cli {
 // in BPF or the ring: counted. A second thread would not help. Symbols are read at the end only;
 // the executions have a ring of their own. Bounded: processes, names, devices and threads have
 // limits against a hostile producer, and what a limit refuses is counted.
-class Recorder final : public probe::EventSink, public join::FrameSource {
+class Recorder final : public probe::EventSink,
+                       public join::FrameSource,
+                       public join::DeviceSource {
  public:
   // As JoinerLimits::max_processes. Counts every program of the session, the exited too, since
   // their stacks are symbolised at the end: a launcher of thousands is a usual target. An exited
@@ -37,6 +42,7 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   static constexpr size_t kMaxNameBytes = 32u << 20;
   static constexpr size_t kMaxThreadNames = 4096;  // per process
   static constexpr size_t kMaxDevices = 128;       // per process
+  static constexpr size_t kMaxStallNames = 4096;   // per process, over its devices
 
   struct Totals {
     uint64_t executions = 0;
@@ -73,7 +79,9 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   // Housekeeping: ages the join, looks for libraries that came and went.
   void advance(uint64_t now_ns);
   [[nodiscard]] Totals totals() const;
-  join::JoinResult finish() { return joiner_.finish_window(); }
+  join::JoinResult finish() { return joiner_.finish_window(this, this); }
+  [[nodiscard]] DeviceModules& device_modules() { return device_modules_; }
+  [[nodiscard]] const DeviceModules& device_modules() const { return device_modules_; }
   [[nodiscard]] const join::StackTable& stacks() const { return stacks_; }
 
   // probe::EventSink
@@ -83,7 +91,7 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   void on_pc_samples(const probe::EventSource&, std::span<const gpuprof_pc_sample_v1>) override;
   void on_name(const probe::EventSource&, uint32_t kind, uint64_t id,
                std::string_view name) override;
-  void on_modules(const probe::EventSource&, std::span<const gpuprof_module_v1>) override {}
+  void on_modules(const probe::EventSource&, std::span<const gpuprof_module_v1>) override;
   void on_device(const probe::EventSource&, const gpuprof_device_v1&) override;
   void on_window(const probe::EventSource&, const gpuprof_window_v1&) override;
   void on_drop(const probe::EventSource&, const gpuprof_drop_v1&) override;
@@ -98,6 +106,10 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   join::DeviceInfo device(ProcessId, uint32_t device_id) override;
   std::string_view kernel_name(ProcessId, uint64_t name_id) override;
 
+  // join::DeviceSource
+  const join::DeviceModule& device_module(ProcessId, uint64_t cubin_key) override;
+  std::string_view stall_name(ProcessId, uint32_t device_id, uint32_t stall_index) override;
+
  private:
   ProcessId image_of(const probe::EventSource& source);
   ProcessRecord* record_of(const probe::EventSource& source);
@@ -106,6 +118,7 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   void unwind(ProcessRecord& record, const StackSample& stack);
   void refresh_one(uint64_t now_ns);
   void apply_drop(ProcessRecord& record, uint32_t drop_class, uint64_t total);
+  void take_stall_name(ProcessRecord& record, uint64_t id, std::string_view name);
   void apply_emitted(ProcessRecord& record, uint32_t probe, uint64_t total);
 
   Admit admit_;
@@ -118,6 +131,7 @@ class Recorder final : public probe::EventSink, public join::FrameSource {
   symbolize::SymbolizedPc resolved_;
   join::StackTable stacks_;
   join::Joiner joiner_;
+  DeviceModules device_modules_;
   unwind::RawStack scratch_;
   size_t name_bytes_ = 0;
   uint64_t programs_refused_ = 0;

@@ -19,6 +19,7 @@ using std::chrono::milliseconds;
 constexpr uint32_t kLeaseMs = 3000;
 constexpr uint64_t kBusyPatienceNs = 2'000'000'000;
 constexpr size_t kMaxNewcomers = 4096;
+constexpr milliseconds kReadPatience{10'000};  // for the images that samples name
 // A hostile program can say as often as it likes that it was injected, and each look at it may cost
 // ShimChannel's patience: the leases of the others need the time.
 constexpr uint32_t kMaxAttempts = 4;
@@ -68,6 +69,7 @@ Session::Session(const Options& options, Console& console)
 Result<std::unique_ptr<Session>> Session::create(const Options& options, Console& console) {
   if (auto ok = check_capabilities(); !ok) return tl::unexpected<Error>(ok.error());
   std::unique_ptr<Session> session(new Session(options, console));
+  if (options.tier > GPUPROF_TIER_TRACE) session->recorder_.device_modules().enable();
   probe::ProbeOptions probe_options;
   if (auto ok = probe_options.add_fallbacks(options.debug_fallback); !ok)
     return tl::unexpected<Error>(ok.error());
@@ -139,6 +141,8 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   auto status = channel->read_status(target::ShimChannel::Wait::kBriefly);
   if (!status) return refuse(status.error());
   take_status(target, *status);
+  if (auto modules = channel->open_for_reading(); modules && options_.tier > GPUPROF_TIER_TRACE)
+    recorder_.device_modules().add_process(process, std::move(*modules));
   target.armed_late = !was_running && status->state == GPUPROF_STATE_IDLE;
   if (was_running) {
     target.arms_before = status->arms;
@@ -183,6 +187,7 @@ void Session::retire_images_before(ProcessId process) {
     if (id.process() != process.process() || id.image >= process.image || target.exited) continue;
     target.exited = true;
     target.forgotten = true;
+    recorder_.device_modules().memory_gone(id);
     if (target.channel) {
       if (auto status = target.channel->read_status()) {
         take_status(target, *status);
@@ -356,6 +361,7 @@ join::JoinResult Session::finish(milliseconds patience, const std::function<bool
   }
   probes_->flush();
   recorder_.advance(monotonic_ns());
+  recorder_.device_modules().settle(kReadPatience, hurry);
   return recorder_.finish();
 }
 

@@ -16,7 +16,8 @@ namespace gpuprof::join {
 struct DeviceModule {
   std::shared_ptr<const cubin::Image> image;  // null: no-module, and `missing` says why
   std::string sha256;                         // of the image, lower-case hexadecimal
-  std::string missing;  // "foreign-key", "gone", "hash-mismatch", "too-large", "unreadable"
+  // "foreign-key", "gone", "hash-mismatch", "too-large", "unreadable", "evicted", "malformed"
+  std::string missing;
 };
 
 class DeviceSource {

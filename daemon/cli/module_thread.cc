@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/module_thread.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <iterator>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace gpuprof::cli {
+namespace {
+
+uint64_t now_ns() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+}  // namespace
+
+// Lives as long as either side needs it: a thread that was given up may return much later.
+struct ModuleThread::Shared {
+  explicit Shared(std::shared_ptr<cubin::Store> images) : store(std::move(images)) {}
+
+  const std::shared_ptr<cubin::Store> store;
+  std::atomic<uint64_t> progress_ns{0};  // of the job in work, 0: none
+
+  std::mutex mutex;  // of what follows
+  std::condition_variable has_job, has_outcome;
+  std::deque<ModuleJob> jobs;
+  ModuleJob current;  // no reader: none
+  std::vector<ModuleOutcome> outcomes;
+  bool stop = false;
+};
+
+namespace {
+
+// Hands an image on to the store and tells that there is progress.
+class StoreSink final : public target::ImageSink {
+ public:
+  StoreSink(cubin::Store& store, std::atomic<uint64_t>& progress_ns)
+      : writer_(store), progress_ns_(progress_ns) {}
+  void restart() override { writer_.restart(); }
+  bool add(std::span<const std::byte> bytes) override {
+    progress_ns_.store(now_ns(), std::memory_order_relaxed);
+    return writer_.add(bytes).has_value();
+  }
+  Result<std::string> finish() { return writer_.finish(); }
+
+ private:
+  cubin::Store::Writer writer_;
+  std::atomic<uint64_t>& progress_ns_;
+};
+
+ModuleOutcome carry_out(const ModuleJob& job, StoreSink& sink) {
+  ModuleOutcome out{job.process, job.key, false, false, target::ModuleFailure::kNone, {}};
+  if (job.only_if_uncopied && !job.reader->lies_in_process_only(job.key)) {
+    out.skipped = true;
+    return out;
+  }
+  out.failure = job.reader->read(job.key, sink);
+  if (out.failure != target::ModuleFailure::kNone) return out;
+  auto sha256 = sink.finish();
+  if (sha256) {
+    out.sha256 = std::move(*sha256);
+  } else {
+    out.failure = target::ModuleFailure::kTooLarge;
+  }
+  return out;
+}
+
+}  // namespace
+
+ModuleThread::ModuleThread(std::shared_ptr<cubin::Store> store, uint64_t patience_ns)
+    : store_(std::move(store)), patience_ns_(patience_ns) {}
+
+// The thread is not joined: it may be the one that never returns.
+ModuleThread::~ModuleThread() {
+  if (!shared_) return;
+  const std::lock_guard lock(shared_->mutex);
+  shared_->stop = true;
+  shared_->jobs.clear();
+  shared_->has_job.notify_all();
+}
+
+void ModuleThread::work(const std::shared_ptr<Shared>& shared) {
+  StoreSink sink(*shared->store, shared->progress_ns);
+  std::unique_lock lock(shared->mutex);
+  for (;;) {
+    shared->has_job.wait(lock, [&] { return shared->stop || !shared->jobs.empty(); });
+    if (shared->stop) return;
+    shared->current = std::move(shared->jobs.front());
+    shared->jobs.pop_front();
+    const ModuleJob job = shared->current;
+    shared->progress_ns.store(now_ns(), std::memory_order_relaxed);
+    lock.unlock();
+    ModuleOutcome outcome = carry_out(job, sink);
+    lock.lock();
+    shared->progress_ns.store(0, std::memory_order_relaxed);
+    shared->current = {};
+    if (shared->stop) return;  // given up: it was told as unreadable
+    shared->outcomes.push_back(std::move(outcome));
+    shared->has_outcome.notify_all();
+  }
+}
+
+void ModuleThread::start() {
+  shared_ = std::make_shared<Shared>(store_);
+  std::thread thread([shared = shared_] {
+    ::pthread_setname_np(::pthread_self(), "gpu-prof-module");
+    work(shared);
+  });
+  thread.detach();
+}
+
+void ModuleThread::add(ModuleJob job, bool first) {
+  if (stuck_ >= kMaxStuck) {
+    refused_.push_back({job.process, job.key, false, true, target::ModuleFailure::kUnreadable, {}});
+    return;
+  }
+  if (!shared_) start();
+  const std::lock_guard lock(shared_->mutex);
+  if (first) {
+    shared_->jobs.push_front(std::move(job));
+  } else {
+    shared_->jobs.push_back(std::move(job));
+  }
+  shared_->has_job.notify_one();
+}
+
+// Under the lock of the thread that is stuck.
+void ModuleThread::give_up(std::vector<ModuleOutcome>& out) {
+  auto fail = [&](const ModuleJob& job) {
+    out.push_back({job.process, job.key, false, true, target::ModuleFailure::kUnreadable, {}});
+  };
+  Shared& old = *shared_;
+  old.stop = true;
+  ++stuck_;
+  const ProcessId culprit = old.current.process;
+  fail(old.current);
+  std::deque<ModuleJob> rest;
+  for (ModuleJob& job : old.jobs) {
+    if (job.process.process() == culprit.process() || stuck_ >= kMaxStuck) {
+      fail(job);
+    } else {
+      rest.push_back(std::move(job));
+    }
+  }
+  old.jobs.clear();
+  shared_.reset();
+  if (stuck_ >= kMaxStuck) return;
+  start();
+  const std::lock_guard lock(shared_->mutex);
+  shared_->jobs = std::move(rest);
+  shared_->has_job.notify_one();
+}
+
+std::vector<ModuleOutcome> ModuleThread::collect(uint64_t now, uint64_t wait_ns) {
+  std::vector<ModuleOutcome> out = std::exchange(refused_, {});
+  const std::shared_ptr<Shared> shared = shared_;
+  if (!shared) return out;
+  std::unique_lock lock(shared->mutex);
+  if (wait_ns != 0)
+    shared->has_outcome.wait_for(lock, std::chrono::nanoseconds(wait_ns),
+                                 [&] { return !shared->outcomes.empty(); });
+  std::move(shared->outcomes.begin(), shared->outcomes.end(), std::back_inserter(out));
+  shared->outcomes.clear();
+  const uint64_t progress = shared->progress_ns.load(std::memory_order_relaxed);
+  if (progress != 0 && now > progress && now - progress > patience_ns_) give_up(out);
+  return out;
+}
+
+}  // namespace gpuprof::cli

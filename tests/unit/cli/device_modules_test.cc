@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Modules of this test's own process, in a memfd as the shim keeps it.
+#include "daemon/cli/device_modules.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "daemon/cli/session.h"
+#include "daemon/target/process.h"
+
+namespace gpuprof::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+bool never() { return false; }
+
+std::vector<std::byte> noise(size_t bytes, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> out(bytes);
+  for (std::byte& byte : out) byte = static_cast<std::byte>(random());
+  return out;
+}
+
+std::vector<std::byte> cubin() {
+  std::ifstream file(CUBIN_FIXTURES "/inline_chain.sm_90.cubin", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+uint64_t key_of(std::span<const std::byte> image) {
+  return XXH3_64bits(image.data(), image.size());
+}
+
+class DeviceModulesTest : public testing::Test {
+ protected:
+  static constexpr off_t kCopies =
+      GPUPROF_MODULES_OFFSET + off_t{GPUPROF_MODULE_CAPACITY} * sizeof(gpuprof_module_entry);
+
+  void SetUp() override {
+    id_ = *target::process_id(static_cast<uint32_t>(::getpid()));
+    memfd_.reset(::memfd_create(GPUPROF_MEMFD_NAME, MFD_CLOEXEC));
+    ASSERT_EQ(::ftruncate(memfd_.get(), kCopies + (1 << 20)), 0);
+    modules_.enable();
+  }
+  [[nodiscard]] UniqueFd memfd() const { return UniqueFd(::dup(memfd_.get())); }
+  void append(const gpuprof_module_entry& entry) {
+    EXPECT_EQ(::pwrite(memfd_.get(), &entry, sizeof entry,
+                       GPUPROF_MODULES_OFFSET + off_t{count_} * sizeof entry),
+              ssize_t{sizeof entry});
+    ++count_;
+    EXPECT_EQ(
+        ::pwrite(memfd_.get(), &count_, sizeof count_, offsetof(gpuprof_status_page, module_count)),
+        ssize_t{sizeof count_});
+  }
+  uint64_t load(std::span<const std::byte> image, bool copied = false) {
+    gpuprof_module_entry entry = {};
+    entry.hash = key_of(image);
+    entry.address = reinterpret_cast<uintptr_t>(image.data());
+    entry.size_bytes = image.size();
+    entry.state = GPUPROF_MODULE_PRESENT;
+    if (copied) {
+      entry.state = GPUPROF_MODULE_COPIED;
+      entry.address = 0;
+      entry.copy_offset = static_cast<uint64_t>(kCopies);
+      EXPECT_EQ(::pwrite(memfd_.get(), image.data(), image.size(), kCopies),
+                static_cast<ssize_t>(image.size()));
+    }
+    append(entry);
+    return entry.hash;
+  }
+  static gpuprof_module_v1 event(uint64_t key, uint64_t size, gpuprof_module_event what) {
+    gpuprof_module_v1 out = {};
+    out.hash = key;
+    out.size_bytes = size;
+    out.event = what;
+    return out;
+  }
+  std::string missing(uint64_t key) { return modules_.module(id_, key).missing; }
+
+  ProcessId id_;
+  UniqueFd memfd_;
+  uint32_t count_ = 0;
+  DeviceModules modules_;
+};
+
+TEST_F(DeviceModulesTest, ASampledModuleIsReadAndResolves) {
+  const std::vector<std::byte> image = cubin();
+  const uint64_t key = load(image);
+  modules_.add_process(id_, memfd());
+  for (int i = 0; i < 1000; ++i) modules_.want(id_, key);
+  modules_.settle(milliseconds(60'000), never);
+  const join::DeviceModule& module = modules_.module(id_, key);
+  ASSERT_NE(module.image, nullptr) << module.missing;
+  EXPECT_EQ(module.sha256, cubin::sha256_hex(image));
+  EXPECT_EQ(module.missing, "");
+  EXPECT_EQ(module.image->sm(), 90u);
+  EXPECT_EQ(modules_.sampled(), std::vector<std::string>{module.sha256});
+  const ModuleCounts counts = modules_.counts(id_);
+  EXPECT_EQ(counts.in_table, 1u);
+  EXPECT_EQ(counts.sampled, 1u);
+  EXPECT_EQ(counts.read, 1u);
+  EXPECT_EQ(counts.bytes_read, image.size()) << "once";
+}
+
+TEST_F(DeviceModulesTest, SamplesMayComeBeforeTheMemfdIsFound) {
+  const std::vector<std::byte> image = cubin();
+  const uint64_t key = load(image);
+  modules_.want(id_, key);
+  modules_.advance(monotonic_ns());
+  modules_.add_process(id_, memfd());
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(missing(key), "");
+}
+
+TEST_F(DeviceModulesTest, OnlyWhatIsSampledIsRead) {
+  const std::vector<std::byte> one = cubin(), other = noise(100'000, 1);
+  const uint64_t key = load(one);
+  load(other);
+  modules_.add_process(id_, memfd());
+  modules_.want(id_, key);
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(modules_.counts(id_).bytes_read, one.size());
+  EXPECT_EQ(modules_.counts(id_).in_table, 2u);
+}
+
+TEST_F(DeviceModulesTest, EachProcessHasWhatWasReadFromItself) {
+  const std::vector<std::byte> image = cubin();
+  const uint64_t key = load(image);
+  modules_.add_process(id_, memfd());
+  modules_.want(id_, key);
+  modules_.settle(milliseconds(60'000), never);
+  ProcessId neighbour = id_;
+  neighbour.image = 1;  // another program, without any module
+  const UniqueFd empty(::memfd_create("empty", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(empty.get(), kCopies), 0);
+  modules_.add_process(neighbour, UniqueFd(::dup(empty.get())));
+  modules_.want(neighbour, key);
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(missing(key), "");
+  EXPECT_EQ(modules_.module(neighbour, key).missing, "foreign-key");
+  EXPECT_EQ(modules_.module(neighbour, key).image, nullptr);
+}
+
+TEST_F(DeviceModulesTest, EveryReasonIsTold) {
+  const std::vector<std::byte> image = noise(5000, 1), other = noise(5000, 2);
+  const uint64_t junk = load(image);  // hashes well and is no cubin
+  gpuprof_module_entry entry = {};
+  entry.state = GPUPROF_MODULE_PRESENT;
+  entry.hash = 1;
+  entry.address = reinterpret_cast<uintptr_t>(other.data());
+  entry.size_bytes = other.size();
+  append(entry);  // something else lies there
+  entry.hash = 2;
+  entry.size_bytes = 1ull << 62;
+  append(entry);
+  entry.hash = 3;
+  entry.address = 0x1000;
+  entry.size_bytes = 5000;
+  append(entry);
+  entry.hash = 4;
+  entry.state = GPUPROF_MODULE_GONE;
+  append(entry);
+  modules_.add_process(id_, memfd());
+  for (const uint64_t key : {junk, uint64_t{1}, uint64_t{2}, uint64_t{3}, uint64_t{4}, uint64_t{5}})
+    modules_.want(id_, key);
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(missing(junk), "malformed");
+  EXPECT_EQ(missing(1), "hash-mismatch");
+  EXPECT_EQ(missing(2), "too-large");
+  EXPECT_EQ(missing(3), "unreadable");
+  EXPECT_EQ(missing(4), "gone");
+  EXPECT_EQ(missing(5), "foreign-key");
+  const ModuleCounts counts = modules_.counts(id_);
+  EXPECT_EQ(counts.sampled, 6u);
+  EXPECT_EQ(counts.read, 1u);
+  for (size_t i = 1; i < target::kModuleFailureCount; ++i)
+    EXPECT_EQ(counts.failed[i], 1u)
+        << target::module_failure_name(static_cast<target::ModuleFailure>(i));
+  EXPECT_EQ(counts.pending, 0u);
+}
+
+TEST_F(DeviceModulesTest, AnEntryThatWasHalfWrittenIsTriedAgain) {
+  const std::vector<std::byte> image = cubin();
+  modules_.add_process(id_, memfd());
+  modules_.want(id_, key_of(image));
+  const uint64_t deadline = monotonic_ns() + 60'000'000'000;
+  while (modules_.counts(id_).retries == 0 && monotonic_ns() < deadline)
+    modules_.advance(monotonic_ns());
+  ASSERT_EQ(modules_.counts(id_).retries, 1u);
+  load(image);
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(missing(key_of(image)), "");
+}
+
+TEST_F(DeviceModulesTest, LoadedWhileWeListenOutlivesTheProcess) {
+  const std::vector<std::byte> image = cubin();
+  const uint64_t key = load(image);
+  modules_.add_process(id_, memfd());
+  modules_.note(id_, event(key, image.size(), GPUPROF_MODULE_LOADED));
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(modules_.counts(id_).read_early, 1u);
+  EXPECT_TRUE(modules_.sampled().empty()) << "no sample has named it";
+  modules_.memory_gone(id_);
+  modules_.want(id_, key);
+  modules_.process_exited(id_);
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(missing(key), "");
+  EXPECT_EQ(modules_.counts(id_).sampled, 1u);
+  EXPECT_EQ(modules_.counts(id_).read_early, 0u);
+}
+
+TEST_F(DeviceModulesTest, WhatIsCopiedIsLeftUntilItIsWantedAndOutlivesTheProcess) {
+  const std::vector<std::byte> image = cubin();
+  const uint64_t key = load(image, true);
+  modules_.add_process(id_, memfd());
+  modules_.note(id_, event(key, image.size(), GPUPROF_MODULE_UNLOADING));
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(modules_.counts(id_).bytes_read, 0u);
+  modules_.want(id_, key);
+  modules_.process_exited(id_);
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(missing(key), "");
+  EXPECT_EQ(modules_.counts(id_).in_table, 1u) << "counted before the memfd was closed";
+}
+
+TEST_F(DeviceModulesTest, EarlyReadingHasABudget) {
+  const std::vector<std::byte> image = noise(1'000'000, 1);
+  modules_.add_process(id_, memfd());
+  modules_.note(id_, event(load(image), DeviceModules::kEarlyBytes + 1, GPUPROF_MODULE_LOADED));
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(modules_.counts(id_).bytes_read, 0u);
+  modules_.note(id_, event(key_of(image), DeviceModules::kEarlyBytes, GPUPROF_MODULE_LOADED));
+  const std::vector<std::byte> second = noise(1000, 2);
+  modules_.note(id_, event(load(second), second.size(), GPUPROF_MODULE_LOADED));
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(modules_.counts(id_).bytes_read, image.size()) << "the second was over the budget";
+}
+
+TEST_F(DeviceModulesTest, KeysAreBounded) {
+  modules_.add_process(id_, memfd());
+  for (uint64_t key = 0; key < DeviceModules::kMaxKeys + 10; ++key) modules_.want(id_, key);
+  EXPECT_EQ(modules_.counts(id_).keys_refused, 10u);
+  EXPECT_EQ(modules_.counts(id_).sampled, DeviceModules::kMaxKeys);
+  EXPECT_NE(missing(DeviceModules::kMaxKeys + 5), "");
+}
+
+TEST_F(DeviceModulesTest, NotAskedForNothingIsRead) {
+  DeviceModules off;
+  const std::vector<std::byte> image = cubin();
+  const uint64_t key = load(image);
+  off.add_process(id_, memfd());
+  off.want(id_, key);
+  off.note(id_, event(key, image.size(), GPUPROF_MODULE_LOADED));
+  off.settle(milliseconds(1000), never);
+  EXPECT_EQ(off.module(id_, key).missing, "unreadable");
+  EXPECT_EQ(off.counts(id_).bytes_read, 0u);
+}
+
+// Memory whose first touch nobody answers: what a hostile target can set up.
+class Unanswered {
+ public:
+  static constexpr size_t kBytes = 1 << 20;
+  Unanswered() : fault_fd_(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC))) {
+    memory_ = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uffdio_api api = {};
+    api.api = UFFD_API;
+    EXPECT_EQ(::ioctl(fault_fd_.get(), UFFDIO_API, &api), 0);
+    uffdio_register area = {};
+    area.range = {reinterpret_cast<uintptr_t>(memory_), kBytes};
+    area.mode = UFFDIO_REGISTER_MODE_MISSING;
+    EXPECT_EQ(::ioctl(fault_fd_.get(), UFFDIO_REGISTER, &area), 0);
+  }
+  ~Unanswered() {
+    fault_fd_.reset();  // lets the faulting thread go
+    ::munmap(memory_, kBytes);
+  }
+  [[nodiscard]] uint64_t address() const { return reinterpret_cast<uintptr_t>(memory_); }
+
+ private:
+  UniqueFd fault_fd_;
+  void* memory_ = nullptr;
+};
+
+TEST_F(DeviceModulesTest, ATargetThatLetsNobodyReadCostsTheOthersNothing) {
+  const Unanswered trap;
+  const std::vector<std::byte> image = cubin();
+  const uint64_t key = load(image);
+  gpuprof_module_entry entry = {};
+  entry.state = GPUPROF_MODULE_PRESENT;
+  entry.address = trap.address();
+  entry.size_bytes = Unanswered::kBytes;
+  for (entry.hash = 100; entry.hash < 120; ++entry.hash) append(entry);
+  DeviceModules modules({}, 300'000'000);
+  modules.enable();
+  ProcessId hostile = id_;
+  hostile.start_ticks += 1;  // another process to us; its memory is read by the pid
+  modules.add_process(hostile, memfd());
+  for (uint64_t bad = 100; bad < 120; ++bad) modules.want(hostile, bad);
+  modules.add_process(id_, memfd());
+  modules.want(id_, key);
+  modules.settle(milliseconds(60'000), never);
+  EXPECT_EQ(modules.module(id_, key).missing, "");
+  EXPECT_EQ(modules.module(hostile, 100).missing, "unreadable");
+  EXPECT_EQ(modules.counts(hostile).pending, 0u);
+  EXPECT_EQ(modules.stuck(), 1u) << "once, and then nothing is asked of it any more";
+  modules.want(hostile, 7);
+  EXPECT_EQ(modules.module(hostile, 7).missing, "unreadable");
+}
+
+}  // namespace
+}  // namespace gpuprof::cli
