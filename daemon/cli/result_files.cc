@@ -60,7 +60,7 @@ Status ResultFiles::drop_privileges(const Session& session, pid_t command, Conso
 int ResultFiles::write(Session& session, const join::JoinResult& result, Console& console) {
   join::AssembleStats assembled;
   join::Model model = join::assemble(result, session.recorder().stacks(), session.recorder(),
-                                     nullptr, {}, &assembled);
+                                     &session.recorder(), {}, &assembled);
   model.duration_ns = static_cast<int64_t>(session.ended_ns() - session.started_ns());
   model.time_unix_ns = unix_ns() - static_cast<int64_t>(monotonic_ns() - session.started_ns());
   model.comments = profile_comments(session, result);
