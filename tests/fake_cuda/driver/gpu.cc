@@ -104,6 +104,10 @@ Stream* stream_of(Context* context, CUstream stream, bool per_thread) {
 
 }  // namespace fakecuda
 
+FAKE_EXPORT int fake_cuda_serialized(void) {
+  return fakecuda::interface().serialized.load() != 0 ? 1 : 0;
+}
+
 FAKE_EXPORT void fake_cuda_drain(void) {
   fakecuda::wait_gpu(fakecuda::driver().last_gpu_end_ns.load());
 }

@@ -172,6 +172,7 @@ FAKE_EXPORT CUresult cuModuleUnload(CUmodule module) {
   Api api(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuModuleUnload, "cuModuleUnload",
           &params);
   if (!api.allowed()) return static_cast<CUresult>(api.finish(0));
+  if (setting(Key::kInstant) == 0) wait_gpu(driver().last_gpu_end_ns.load());
   auto* gone = reinterpret_cast<Module*>(module);
   if (const CuptiHooks* hooks = interface().hooks.load()) {
     hooks->module_unloading(thread_state().context, gone->id, gone->image.data(),

@@ -196,6 +196,7 @@ class Reader {
                                                        {"terminate", Verb::kTerminate},
                                                        {"cancel", Verb::kCancel},
                                                        {"drain", Verb::kDrain},
+                                                       {"await-window", Verb::kAwaitWindow},
                                                        {"step-clock", Verb::kStep}};
     const auto found = kVerbs.find(word(0));
     if (found == kVerbs.end()) fail("unknown word: " + word(0));

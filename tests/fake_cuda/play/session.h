@@ -34,6 +34,7 @@ enum class Verb {
   kTerminate,
   kCancel,
   kDrain,
+  kAwaitWindow,
   kStep,
 };
 

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PC sampling against known ground truth: the shipped gpu-profiled, the real shim, real eBPF and a fake
+GPU that plays sessions on real cubins (tests/fake_cuda/sessions). pc_checks.py says what must come out.
+
+Run by ctest: pc_sampling.py CASE --build DIR. Needs root; without it the case is skipped (exit 77).
+"""
+
+import argparse
+import collections
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pc_checks
+import pprof_raw
+from bench import SKIPPED, Bench, check, equal, read_truth, wait_for_memfd
+from pc_checks import Oracle, attribs, delivered, present
+
+SESSIONS = pathlib.Path(__file__).resolve().parent.parent / "fake_cuda/sessions"
+
+def play(bench, session, **values):
+    return [str(bench.build / "tests/fake_cuda/fake_cuda_play"), str(SESSIONS / f"{session}.session"),
+            *[f"{name}={value}" for name, value in values.items()]]
+
+
+def start_session(bench, session, settings=None, **values):
+    """The session with the shim in it, nobody attached. It ends on SIGTERM."""
+    env = bench.env(CUDA_INJECTION64_PATH=bench.shim, FAKE_CUDA_TRUTH=bench.truth_file(), **(settings or {}))
+    process = bench.spawn(play(bench, session, **values), env, stdout=subprocess.DEVNULL)
+    wait_for_memfd(process.pid)
+    return process
+
+
+def end_session(bench, process):
+    process.send_signal(signal.SIGTERM)
+    equal(process.wait(30), 0, "the session's exit status")
+    return read_truth(bench.truth_file())
+
+
+def case_continuous(build):
+    """From the start: all values of gpu_src_status, and of gpu_pc_attrib in this tier."""
+    bench = Bench(build)
+    try:
+        path, summary, truth, _ = bench.run(play(bench, "pc_sampling", loops=800), "--pc-sampling", "continuous")
+        profile = pprof_raw.load(path)
+        check(truth["pc"]["pc_delivered"] > 100_000, f"{truth['pc']['pc_delivered']} samples: nothing is tested")
+        statuses = pc_checks.check_samples(profile, truth, Oracle())
+        equal(statuses, {"resolved", "no-lineinfo", "no-module", "unmapped"}, "values of gpu_src_status")
+        pc_checks.check_attribution(profile, truth)
+        pc_checks.check_time(profile, truth)
+        pc_checks.check_sources(profile)
+        pc_checks.check_stack(profile, "chain", ["main", "path_a", "path_b", "path_d"])
+        pc_checks.check_summary(summary, truth, "continuous")
+        print(f"{truth['pc']['pc_delivered']} PC samples, each at its line")
+    finally:
+        bench.close()
+
+
+def case_late_attach(build):
+    """A process that ran long before: modules loaded and kernels launched before anybody looked."""
+    bench = Bench(build)
+    try:
+        target = start_session(bench, "pc_sampling")
+        time.sleep(1)  # it runs unprofiled for a while: that is the case, not a synchronisation
+        path, summary, _ = bench.attach_for(target.pid, 10_000, "--pc-sampling", "continuous")
+        truth = end_session(bench, target)
+        profile = pprof_raw.load(path)
+        check(truth["pc"]["pc_delivered"] > 50_000, f"{truth['pc']['pc_delivered']} samples: nothing is tested")
+        statuses = pc_checks.check_samples(profile, truth, Oracle())
+        equal(statuses, {"resolved", "no-lineinfo", "no-module", "unmapped"}, "values of gpu_src_status")
+        pc_checks.check_attribution(profile, truth)
+        pc_checks.check_summary(summary, truth, "continuous")
+    finally:
+        bench.close()
+
+
+def case_views(build):
+    """What a reader sees in pprof's views of device code."""
+    bench = Bench(build)
+    try:
+        path, _, truth, _ = bench.run(play(bench, "pc_sampling", loops=400), "--pc-sampling", "continuous")
+        pc_checks.check_views(path, truth, Oracle())
+    finally:
+        bench.close()
+
+
+def case_short_lived_modules(build):
+    """Modules that are unloaded 20 ms after they came: drained in time, read in time."""
+    bench = Bench(build)
+    try:
+        path, summary, truth, _ = bench.run(play(bench, "pc_modules"), "--pc-sampling", "continuous")
+        check(delivered(truth, kernel="chain") > 10_000, "too few samples: nothing is tested")
+        equal(truth["pc"]["pc_sampled"], truth["pc"]["pc_delivered"], "samples delivered of those taken")
+        statuses = pc_checks.check_samples(pprof_raw.load(path), truth, Oracle())
+        equal(statuses, {"resolved"}, "values of gpu_src_status")
+        pc_checks.check_summary(summary, truth, "continuous")
+    finally:
+        bench.close()
+
+
+def case_full_buffer(build):
+    """A full hardware buffer is healed once; one that stays full ends PC sampling, with the reason."""
+    bench = Bench(build)
+    try:
+        session = play(bench, "pc_sampling", loops=1000)
+        path, summary, truth, _ = bench.run(session, "--pc-sampling", "continuous", FAKE_CUDA_PC_OOM_AT=3)
+        pc_checks.check_samples(pprof_raw.load(path), truth, Oracle())
+        pc_checks.check_summary(summary, truth, "continuous")
+        sampling = summary["targets"][0]["pc_sampling"]
+        equal((sampling["state"], sampling["shim"]["healed"]), ("on", 1), "state, and how often it was healed")
+        check(summary["targets"][0]["shim"]["hw_buffer_full"] > 0, "the lost samples are not counted")
+
+        path, summary, truth, errors = bench.run(play(bench, "pc_serialized", loops=4000), "--pc-sampling",
+                                                 "continuous", FAKE_CUDA_PC_OOM=1)
+        sampling = summary["targets"][0]["pc_sampling"]
+        equal((sampling["state"], sampling["reason"]), ("refused", "out-of-memory"), "state and reason")
+        check("no PC sampling" in errors, f"stderr does not say so: {errors}")
+        profile = pprof_raw.load(path)
+        equal(profile.total("gpu_pc_samples"), 0, "PC samples")
+        pc_checks.check_time(profile, truth)
+    finally:
+        bench.close()
+
+
+def case_refused(build):
+    """No privilege, or an old CUPTI: tracing goes on, and the reason is told with what to change."""
+    bench = Bench(build)
+    try:
+        session = play(bench, "pc_sampling", loops=300)
+        for settings, reason, says in (({"FAKE_CUDA_PC_FAIL": "1:35"}, "privilege", "CAP_SYS_ADMIN"),
+                                       ({"FAKE_CUDA_API": 26, "FAKE_CUDA_DRIVER": 12080}, "cupti-too-old", "12.9")):
+            path, summary, truth, errors = bench.run(session, "--pc-sampling", "continuous", **settings)
+            sampling = summary["targets"][0]["pc_sampling"]
+            equal((sampling["state"], sampling["reason"]), ("refused", reason), "state and reason")
+            check(says in errors and "tracing goes on" in errors, f"stderr does not say {says}: {errors}")
+            equal(truth["pc"]["pc_sampled"], 0, "samples")
+            profile = pprof_raw.load(path)
+            equal(profile.total("gpu_pc_samples"), 0, "PC samples")
+            pc_checks.check_time(profile, truth)
+            pc_checks.check_summary(summary, truth, "continuous")
+    finally:
+        bench.close()
+
+
+def check_windows(summary, truth):
+    sampling = summary["targets"][0]["pc_sampling"]["shim"]
+    equal(sampling["windows"], truth["pc"]["pc_starts"], "windows opened")
+    equal(truth["pc"]["pc_stops"], truth["pc"]["pc_starts"], "windows closed")
+
+
+def case_serialized(build):
+    """Every sample joins its own launch: by call path, kernel, line and stall."""
+    bench = Bench(build)
+    try:
+        path, summary, truth, _ = bench.run(play(bench, "pc_serialized", loops=6000), "--pc-sampling", "serialized",
+                                            "--stack-rate", "all")
+        profile = pprof_raw.load(path)
+        check(truth["pc"]["pc_starts"] >= 3, f"{truth['pc']['pc_starts']} windows: nothing is tested")
+        pc_checks.check_samples(profile, truth, Oracle())
+        equal({attrib for _, attrib in present(attribs(profile))}, {"exact"}, "values of gpu_pc_attrib")
+        want = collections.Counter()
+        for row in truth["pc"]["rows"]:
+            want[tuple(row["stack"]), row["kernel"], row["stall"]] += row["delivered"]
+        got = collections.Counter()
+        for sample in pc_checks.pc_samples(profile):
+            cpu, kernel, _ = pc_checks.split(sample)
+            stack = tuple(f for f in cpu if f == "main" or f.startswith("path_"))
+            got[stack, kernel, sample.labels["gpu_stall"]] += sample.values["gpu_pc_samples"]
+            equal(sample.labels["gpu_serialized"], "true", "gpu_serialized of a sampled launch")
+        equal(present(got), present(want), "PC samples by call path, kernel and stall")
+        equal(profile.total(), truth["gpu_ns"], "gpu_time in all")
+        check_windows(summary, truth)
+        pc_checks.check_summary(summary, truth, "serialized")
+    finally:
+        bench.close()
+
+
+def check_refusal(summary, truth, reason, counter):
+    sampling = summary["targets"][0]["pc_sampling"]
+    equal((sampling["state"], sampling["reason"]), ("refused", reason), "state and reason")
+    check(sampling["shim"][counter] > 0, f"{counter} is not counted: {sampling}")
+    check_windows(summary, truth)
+
+
+def case_graph_at_start(build):
+    """Serialized is asked for where graphs run: it never begins."""
+    bench = Bench(build)
+    try:
+        target = start_session(bench, "pc_serialized", graphs=1000000)
+        path, summary, _ = bench.attach_for(target.pid, 10_000, "--pc-sampling", "serialized")
+        truth = end_session(bench, target)
+        check_refusal(summary, truth, "graph", "graph_refused")
+        equal(truth["pc"]["pc_delivered"], pprof_raw.load(path).total("gpu_pc_samples"), "PC samples")
+        pc_checks.check_summary(summary, truth, "serialized")
+    finally:
+        bench.close()
+
+
+def case_graph_mid_run(build):
+    """A graph is launched in a window: its samples say that N kernels share their correlation, the others stay
+    exact, and there is no further window."""
+    bench = Bench(build)
+    try:
+        path, summary, truth, errors = bench.run(play(bench, "pc_serialized", loops=6000, windows=1), "--pc-sampling",
+                                                 "serialized", "--stack-rate", "all")
+        profile = pprof_raw.load(path)
+        check_refusal(summary, truth, "graph", "graph_refused")
+        check("no PC sampling" in errors, f"stderr does not say so: {errors}")
+        pc_checks.check_samples(profile, truth, Oracle())
+        by_attrib = collections.Counter()
+        for (_, attrib), samples in attribs(profile).items():
+            by_attrib[attrib] += samples
+        graph = sum(r["delivered"] for r in truth["pc"]["rows"] if "path_i" in r["stack"])
+        check(graph > 0, "no sample of the graph: nothing is tested")
+        equal(by_attrib, {"graph-refused": graph, "exact": truth["pc"]["pc_delivered"] - graph}, "samples by attribution")
+    finally:
+        bench.close()
+
+
+def case_collective(build):
+    """A kernel that waits for its peers ends serialized sampling before it could be run alone."""
+    bench = Bench(build)
+    try:
+        _, summary, truth, _ = bench.run(play(bench, "pc_serialized", loops=6000, collectives=1), "--pc-sampling",
+                                         "serialized")
+        check_refusal(summary, truth, "collective", "collective_refused")
+    finally:
+        bench.close()
+
+
+CASES = {name[5:]: value for name, value in globals().items() if name.startswith("case_")}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("case", choices=sorted(CASES))
+    parser.add_argument("--build", required=True, help="build tree")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        print("SKIPPED: needs root for eBPF")
+        return SKIPPED
+    try:
+        CASES[options.case](options.build)
+    except AssertionError as error:
+        print(f"FAILED {options.case}: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
