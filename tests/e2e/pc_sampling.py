@@ -193,29 +193,47 @@ def case_graph_at_start(build):
         path, summary, _ = bench.attach_for(target.pid, 10_000, "--pc-sampling", "serialized")
         truth = end_session(bench, target)
         check_refusal(summary, truth, "graph", "graph_refused")
-        equal(truth["pc"]["pc_delivered"], pprof_raw.load(path).total("gpu_pc_samples"), "PC samples")
+        equal(truth["pc"]["pc_starts"], 0, "windows")
+        equal(pprof_raw.load(path).total("gpu_pc_samples"), 0, "PC samples")
         pc_checks.check_summary(summary, truth, "serialized")
     finally:
         bench.close()
 
 
+def run_with_graph(bench, **settings):
+    """A graph is launched in an open window, once. (profile, truth)."""
+    path, summary, truth, errors = bench.run(play(bench, "pc_serialized", loops=6000, windows=1, quiet="1500ms"),
+                                             "--pc-sampling", "serialized", "--stack-rate", "all", **settings)
+    profile = pprof_raw.load(path)
+    check_refusal(summary, truth, "graph", "graph_refused")
+    check("no PC sampling" in errors, f"stderr does not say so: {errors}")
+    check(truth["pc"]["pc_delivered"] > 1000, "too few samples: nothing is tested")
+    pc_checks.check_samples(profile, truth, Oracle())
+    pc_checks.check_summary(summary, truth, "serialized")
+    return profile, truth
+
+
+def by_attribution(profile):
+    got = collections.Counter()
+    for (_, attrib), samples in attribs(profile).items():
+        got[attrib] += samples
+    return got
+
+
 def case_graph_mid_run(build):
-    """A graph is launched in a window: its samples say that N kernels share their correlation, the others stay
-    exact, and there is no further window."""
+    """A graph is launched in a window: the window is closed before it and none opens any more. Where its launch was
+    not seen, its samples say that N kernels share their correlation; the others stay exact."""
     bench = Bench(build)
     try:
-        path, summary, truth, errors = bench.run(play(bench, "pc_serialized", loops=6000, windows=1), "--pc-sampling",
-                                                 "serialized", "--stack-rate", "all")
-        profile = pprof_raw.load(path)
-        check_refusal(summary, truth, "graph", "graph_refused")
-        check("no PC sampling" in errors, f"stderr does not say so: {errors}")
-        pc_checks.check_samples(profile, truth, Oracle())
-        by_attrib = collections.Counter()
-        for (_, attrib), samples in attribs(profile).items():
-            by_attrib[attrib] += samples
+        profile, truth = run_with_graph(bench)
+        equal(by_attribution(profile), {"exact": truth["pc"]["pc_delivered"]}, "samples by attribution")
+
+        cu_graph_launch = "1:514:1,1:515:1"  # driver domain; EnableCallback answers 1
+        profile, truth = run_with_graph(bench, FAKE_CUDA_CALLBACK_FAIL=cu_graph_launch)
         graph = sum(r["delivered"] for r in truth["pc"]["rows"] if "path_i" in r["stack"])
         check(graph > 0, "no sample of the graph: nothing is tested")
-        equal(by_attrib, {"graph-refused": graph, "exact": truth["pc"]["pc_delivered"] - graph}, "samples by attribution")
+        equal(by_attribution(profile), {"graph-refused": graph, "exact": truth["pc"]["pc_delivered"] - graph},
+              "samples by attribution")
     finally:
         bench.close()
 
