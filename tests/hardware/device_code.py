@@ -168,40 +168,36 @@ def cuda_ranges(lines):
 
 
 def wrong_lines(samples, own_sources=()):
-    """[text] of resolved samples whose lines cannot be right: no such file or line, or, in `own_sources`,
-    a line outside of the function that the frame names."""
+    """(impossible, displaced) of resolved samples: Counters of texts. Impossible: no such file or line. Displaced,
+    in `own_sources` only: a line outside of the function that the frame names. A few of the latter are
+    the compiler's own: instructions that it hoisted out of an inlined loop keep the line and lose the call."""
     own = {str(path) for path in own_sources}
-    problems = collections.Counter()
+    impossible, displaced = collections.Counter(), collections.Counter()
     for sample in samples:
         if sample.labels.get("gpu_src_status") != RESOLVED:
             continue
         frames = device_frames(sample)
         if not frames[0].file or frames[0].line <= 0:
-            problems[f"{frames[0].function}: resolved without a line"] += sample.values[PC]
+            impossible[f"{frames[0].function}: resolved without a line"] += sample.values[PC]
         for frame in frames:
-            problem = wrong_line(frame, own)
-            if problem:
-                problems[problem] += sample.values[PC]
-    return [f"{text} ({count} samples)" for text, count in problems.most_common()]
+            where = f"{short_name(frame.system_name or frame.function)} at {frame.file}:{frame.line}"
+            if not frame.file or frame.line <= 0:
+                continue  # the call site of a function that was not inlined is not known
+            if not is_code(frame):
+                impossible[f"{where}: no line of code"] += sample.values[PC]
+            elif frame.file in own and not is_inside(frame):
+                displaced[f"{where}: outside of it"] += sample.values[PC]
+    return impossible, displaced
 
 
-def wrong_line(frame, own):
-    if not frame.file or frame.line <= 0:
-        return None  # the call site of a function that was not inlined is not known
+def is_code(frame):
     lines = source_lines(frame.file)
-    name = short_name(frame.system_name or frame.function)
-    if lines is None:
-        return f"{name}: {frame.file} does not exist"
-    if frame.line > len(lines) or not lines[frame.line - 1].strip():
-        return f"{name}: {frame.file}:{frame.line} is no line of code"
-    if frame.file not in own:
-        return None
-    ranges = function_ranges(frame.file).get(name)
-    if ranges is None:
-        return f"{name}: {frame.file} defines no such function"
-    if not any(first <= frame.line <= last for first, last in ranges):
-        return f"{name}: {frame.file}:{frame.line} is outside of it"
-    return None
+    return lines is not None and frame.line <= len(lines) and bool(lines[frame.line - 1].strip())
+
+
+def is_inside(frame):
+    ranges = function_ranges(frame.file).get(short_name(frame.system_name or frame.function), ())
+    return any(first <= frame.line <= last for first, last in ranges)
 
 
 def marked_lines(path):

@@ -111,7 +111,7 @@ class Reading(WithSource):
 
 class Lines(WithSource):
     def wrong(self, *samples):
-        return code.wrong_lines(self.profile(*samples).samples, [self.source])
+        return tuple(sum(found.values()) for found in code.wrong_lines(self.profile(*samples).samples, [self.source]))
 
     def test_ranges(self):
         self.assertEqual(code.function_ranges(self.source),
@@ -119,18 +119,25 @@ class Lines(WithSource):
         self.assertEqual(code.python_ranges("@a\ndef f(x):\n  y = 1\n  return y\n"), {"f": [(2, 4)]})
 
     def test_right_ones(self):
-        self.assertEqual(self.wrong(self.sampled(), self.sampled(line=2)), [])
+        self.assertEqual(self.wrong(self.sampled(), self.sampled(line=2)), (0, 0))
 
     def test_wrong_ones(self):
-        self.assertEqual(len(self.wrong(self.sampled(line=9))), 1)  # in another function
-        self.assertEqual(len(self.wrong(self.sampled(line=7))), 1)  # an empty line
-        self.assertEqual(len(self.wrong(self.sampled(line=99))), 1)
-        self.assertEqual(len(self.wrong(self.sampled(outermost="_Z5othern"))), 1)
-        self.assertEqual(len(self.wrong(((place("/no/such.cu", 3),), {"gpu_pc_samples": 1}, {"gpu_src_status": "resolved"}))),
-                         3)
+        self.assertEqual(self.wrong(self.sampled(line=9, pc=5)), (0, 5))  # in another function
+        self.assertEqual(self.wrong(self.sampled(outermost="_Z5othern", pc=5)), (0, 5))
+        self.assertEqual(self.wrong(self.sampled(line=7, pc=5)), (5, 0))  # an empty line
+        self.assertEqual(self.wrong(self.sampled(line=99, pc=5)), (5, 0))
+        self.assertEqual(self.wrong(((place("/no/such.cu", 3),), {"gpu_pc_samples": 2}, {"gpu_src_status": "resolved"})),
+                         (6, 0))  # in each of the three frames
         none = Place(CUBIN, 16, (Line("_Z4busyPf"),))
-        self.assertEqual(len(self.wrong(((none,), {"gpu_pc_samples": 1}, {"gpu_src_status": "resolved"}))), 1)
-        self.assertEqual(self.wrong(((none,), {"gpu_pc_samples": 1}, {"gpu_src_status": "no-lineinfo"})), [])
+        self.assertEqual(self.wrong(((none,), {"gpu_pc_samples": 1}, {"gpu_src_status": "resolved"})), (1, 0))
+        self.assertEqual(self.wrong(((none,), {"gpu_pc_samples": 1}, {"gpu_src_status": "no-lineinfo"})), (0, 0))
+
+    def test_few_lines_may_be_displaced_and_none_impossible(self):
+        for name, wrong, want in (("few", self.sampled(line=9, pc=1), "met"), ("many", self.sampled(line=9, pc=2), "not met"),
+                                  ("impossible", self.sampled(line=99, pc=1), "not met")):
+            samples = self.profile(self.sampled(pc=100), wrong).samples
+            pc_checks.check_lines(self.bench, name, samples, [self.source])
+            self.assertEqual(self.bench.status(f"{name}: lines"), want)
 
     def test_every_function_of_the_workloads_is_found(self):
         here = pathlib.Path(__file__).parent

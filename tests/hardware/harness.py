@@ -6,10 +6,10 @@ import dataclasses
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -159,9 +159,10 @@ class Bench:
         return directory
 
     def keep(self, path, name):
-        """Copies a file into the output folder."""
+        """Adds a file to the output folder's archive: a few files come back more easily than many."""
         if path.exists():
-            shutil.copy(path, self.out / name)
+            with tarfile.open(self.out / "profiles.tar", "a") as tar:
+                tar.add(path, arcname=name)
 
     def env(self, **values):
         env = {k: v for k, v in os.environ.items()
@@ -201,6 +202,9 @@ class Bench:
         """A workload's source, as line tables name it."""
         return self.here / name
 
+    def cuda_includes(self):
+        return ["-isystem", "/usr/local/cuda/include", "-isystem", "/usr/local/cuda/extras/CUPTI/include"]
+
     def python(self, script, *arguments):
         return [sys.executable, self.here / script, *arguments]
 
@@ -226,8 +230,7 @@ def compile_workloads(bench):
         [nvcc + ["--default-stream", "per-thread", "-c", "-o", ptds, bench.here / "apis_ptds.cu"],
          nvcc + ["-o", bench.apis, bench.here / "apis.cu", ptds, "-lcuda", "-ldl"]],
         [["g++", "-std=c++20", "-O2", "-fPIC", "-shared", "-o", bench.listener, bench.root / "tests/bench/listener.cc",
-          "-isystem", "/usr/local/cuda/include", "-isystem", "/usr/local/cuda/extras/CUPTI/include", "-ldl",
-          "-lpthread"]],
+          *bench.cuda_includes(), "-ldl", "-lpthread"]],
     ]
     errors = []
 

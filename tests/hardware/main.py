@@ -15,13 +15,14 @@ import section_cycles
 import section_pc
 import section_pccost
 import section_pccycles
+import section_record
 import section_torch
 import section_w2
 from harness import Bench, compile_workloads
 
 SECTIONS = {"w2": section_w2, "apis": section_apis, "cycles": section_cycles, "torch": section_torch,
             "cost": section_cost, "pc": section_pc,
-            "pccycles": section_pccycles, "pccost": section_pccost}
+            "pccycles": section_pccycles, "pccost": section_pccost, "record": section_record}
 
 
 def output_of(*command):
@@ -44,7 +45,7 @@ def machine_facts(bench):
 def main():
     parser = argparse.ArgumentParser(prog="hardware-check", description=__doc__)
     parser.add_argument("bundle", help="folder with gpu-profiled and libgpu-profiled-cupti.so (scripts/hardware-bundle)")
-    parser.add_argument("out", help="folder for results.json and the profiles")
+    parser.add_argument("out", help="folder for results.json, profiles.tar and more")
     parser.add_argument("--only", default=",".join(SECTIONS), help=f"sections, of {','.join(SECTIONS)}")
     parser.add_argument("--budget", type=float, default=570, help="seconds for everything (default 570)")
     options = parser.parse_args()
@@ -61,6 +62,11 @@ def main():
     errors, seconds = compile_workloads(bench)
     if not bench.report.require("workloads compile", not errors, "; ".join(errors) or f"{seconds:.0f} s", "compile"):
         return finish(bench)
+    run_sections(bench, names)
+    return finish(bench)
+
+
+def run_sections(bench, names):
     for name in names:
         if bench.left() < 15:
             bench.report.add(name, f"{bench.left():.0f} s left", "", "not run")
@@ -71,7 +77,6 @@ def main():
         except Exception:  # one section's fault must not cost the others their turn
             bench.report.require(f"{name}: the check itself", False, traceback.format_exc(limit=4), "no error")
         print(f"--- section {name} took {time.monotonic() - start:.0f} s", flush=True)
-    return finish(bench)
 
 
 def finish(bench):

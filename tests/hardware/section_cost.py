@@ -23,6 +23,7 @@ CYCLES = 40
 WORK = ["--tiny", 4000, "--pairs", 30, "--graphs", 100, "--driver", 1000]
 METRICS = ("tiny_ns", "pair_ms", "graph_us", "driver_ns")
 TURN_LIMIT_SECONDS = 20
+WARM_LIMIT_SECONDS = 15
 # "0 on GPU-bound work" needs a resolution: a difference of this share counts as none.
 GPU_BOUND_RESOLUTION = 0.002
 
@@ -102,14 +103,16 @@ def arms(bench):
     }
 
 
-def measure_set(bench, rng, make_arms=arms, cycles=CYCLES):
-    """arm -> {"turns": [...], "rss_kib": n}; TurnError names the arm that failed."""
+def measure_set(bench, rng, make_arms=arms, cycles=CYCLES, is_warm=lambda running: True):
+    """arm -> {"turns": [...], "rss_kib": n}; TurnError names the arm that failed. Turns count once `is_warm` says so
+    of the arms by name."""
     running = {}
     try:
         for name, (command, env) in make_arms(bench).items():
             running[name] = Arm(command, env)
         turns = {name: [] for name in running}
-        for cycle in range(cycles + 1):
+        cycle, too_late = 0, time.monotonic() + WARM_LIMIT_SECONDS
+        while cycle <= cycles:
             order = list(running)
             rng.shuffle(order)
             for name in order:
@@ -119,6 +122,9 @@ def measure_set(bench, rng, make_arms=arms, cycles=CYCLES):
                     raise TurnError(f"{name}: {error}") from error
                 if cycle > 0:  # the first turn waits for the process to come up
                     turns[name].append({metric: result[metric] for metric in METRICS})
+            cycle += cycle > 0 or is_warm(running)
+            if cycle == 0 and time.monotonic() > too_late:
+                raise TurnError(f"not warm after {WARM_LIMIT_SECONDS} s")
         found = {}
         for name, arm in running.items():
             try:
@@ -131,16 +137,16 @@ def measure_set(bench, rng, make_arms=arms, cycles=CYCLES):
             arm.kill()
 
 
-def measure(bench, make_arms=arms, count=SETS, cycles=CYCLES, reserve=0):
-    """Up to `count` sets, while more than `reserve` seconds are left."""
+def measure(bench, make_arms=arms, count=SETS, cycles=CYCLES, is_warm=lambda running: True):
+    """Up to `count` sets, as far as the time goes."""
     rng = random.Random(1)
     sets, failures, took = [], [], 0.0
     for _ in range(count):
-        if bench.left() < took * 1.2 + 5 + reserve:
+        if bench.left() < took * 1.2 + 5:
             break
         start = bench.left()
         try:
-            sets.append(measure_set(bench, rng, make_arms, cycles))
+            sets.append(measure_set(bench, rng, make_arms, cycles, is_warm))
         except TurnError as error:
             failures.append(str(error))
         took = max(took, start - bench.left())

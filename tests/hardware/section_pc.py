@@ -19,6 +19,7 @@ HOT_ROUNDS = 600
 HOT_KERNELS = ("hot_math", "hot_chase", "hot_shared")
 HOT_LAUNCHERS = {"hot_math": "launch_math", "hot_chase": "launch_chase", "hot_shared": "launch_shared"}
 TORCH_STEPS = 400
+TRAIN_STEPS = 1000
 # Names of the vendor libraries' kernels, which have no line information.
 VENDOR = ("cutlass", "gemm", "gemv", "xmma", "cudnn", "cublas", "nvjet", "implicit_convolve", "winograd", "splitKreduce")
 
@@ -115,7 +116,7 @@ def check_windows(bench, name, profile, summary):
 def refuses_graphs_midway(bench):
     """Sampled until the first graph, then refused for good, while tracing goes on."""
     name = "serialized, a graph mid-run"
-    command = [bench.hot_loops, "--rounds", HOT_ROUNDS, "--graph-after", HOT_ROUNDS // 2]
+    command = [bench.hot_loops, "--rounds", HOT_ROUNDS, "--graph-after", HOT_ROUNDS * 3 // 4]
     counts = w2.listen(bench, command)
     profile, summary = w2.run_both(bench, name, command, counts, options=SERIALIZED)
     check_refused(bench, name, profile, summary, "graph", at_least_windows=1)
@@ -207,7 +208,7 @@ def check_torch(bench, name, profile, summary):
 def torch_serialized(bench):
     """A training loop without graphs and collectives."""
     name = "torch training, serialized"
-    command = bench.python("train.py", "--steps", 600)
+    command = bench.python("train.py", "--steps", TRAIN_STEPS)
     profile, summary = w2.run_both(bench, name, command, None, options=SERIALIZED, timeout=120)
     pc_checks.check_conserved(bench, name, profile, summary)
     if profile is not None:

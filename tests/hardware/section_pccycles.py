@@ -2,12 +2,14 @@
 """pccycles: PC sampling switched on and off under full launch load, in each tier; during graph capture.
 
 Seconds on an H200 (estimated): a cycle is 0.35 to 0.6 (enabling takes 67 to 117 ms, disabling 50, the shim looks
-at its control page 5 to 10 times a second), a serialized one waits for a window too: 100 continuous, 160 serialized,
-55 under capture, 40 for the other CUPTIs. On one GPU one after the other, 350; on two GPUs 200.
+at its control page 5 to 10 times a second), each fourth serialized one waits for a window too: 100 continuous,
+130 serialized, 55 under capture, 40 for the other CUPTIs. On one GPU one after the other, 325; on two GPUs 200.
 Each target has a limit of its own; one that hangs is killed, and the others go on."""
 import concurrent.futures
+import json
 import time
 
+import pc_checks
 import section_cycles
 import section_w2 as w2
 from harness import Process, wait_for_file
@@ -19,6 +21,8 @@ CAPTURE_CYCLES = 100
 OTHER_CYCLES = 20
 # No graph: serialized sampling refuses once one ran.
 LOAD = ["--seconds", 1000, "--graphs", 0, "--pairs", 20]
+# A serialized window opens half a second after sampling was enabled: to wait for it each time would double the time.
+PACE = {TIER_CONTINUOUS: {}, TIER_SERIALIZED: {"window_every": 4, "drain_every": 40}}
 NAMES = {TIER_CONTINUOUS: "continuous", TIER_SERIALIZED: "serialized"}
 # CUPTI below this excludes PC sampling beside kernel activity, and the shim says so.
 OLDEST_CUPTI = 27
@@ -34,20 +38,22 @@ def gpus(bench):
 
 
 def drive(bench, target, steps, limit):
-    """Runs the (cycles, tier, base, windows) of `steps` on a target. (cycles done, last status, error)."""
+    """Runs the (cycles, tier, base) of `steps` on a target. (cycles done, last status, error)."""
     done, status, error = 0, {}, ""
     deadline = time.monotonic() + min(limit, max(bench.left() - 10, 1))
     control = None
     try:
         control = Target.wait_for(target.pid, 30)
         control.wait_state(("idle", "tracing"), 30)
-        for count, tier, base, windows in steps:
-            done += control.pc_cycles(count, tier, base=base, deadline=deadline, windows=windows)
+        for count, tier, base in steps:
+            done += control.pc_cycles(count, tier, base=base, deadline=deadline, **PACE[tier])
         control.request(TIER_OFF)
         status = control.wait_state(("idle",), 15)
     except (NoShim, TimeoutError, OSError) as problem:
         error = str(problem)
         done += control.cycles_done if control else 0
+    if control:
+        control.close()
     return done, status, error
 
 
@@ -55,26 +61,26 @@ def show(done, status, error):
     text = f"{done} cycles" + (f"; {error}" if error else "")
     if status:
         pc = status["pc"]
-        text += f"; {pc['enables']} enables, {pc['disables']} disables, {pc['windows']} windows, {pc['samples']} samples, " \
+        text += f"; {pc['enables']} enables, {pc['disables']} disables, {pc['windows']} windows, {pc['drains']} drains, " \
                 f"{pc['healed']} healed, CUPTI {status['cupti']}"
     return text
 
 
 def under_load(bench, name, tier, gpu, count, cupti=None, limit=150):
-    """Half of the cycles from idle, half from tracing; serialized ones last until a window was opened.
-    `limit`: seconds."""
+    """Half of the cycles from idle, half from tracing. `limit`: seconds."""
     if not affords(bench, name, 30):
         return
     values = {"CUDA_VISIBLE_DEVICES": gpu}
     if cupti:
         values["GPU_PROFILED_CUPTI_PATH"] = cupti
     target = Process([bench.w2, *LOAD], bench.shim_env(**values))
-    windows = 1 if tier == TIER_SERIALIZED else 0
     started = time.monotonic()
-    done, status, error = drive(bench, target, [(count // 2, tier, TIER_OFF, windows),
-                                                (count - count // 2, tier, TIER_TRACE, windows)], limit)
+    done, status, error = drive(bench, target, [(count // 2, tier, TIER_OFF),
+                                                (count - count // 2, tier, TIER_TRACE)], limit)
     took = time.monotonic() - started
     alive = target.alive()
+    if alive and not error:
+        samples_afterwards(bench, name, target, NAMES[tier])
     target.popen.terminate()
     finished = target.finish(10)
     text = show(done, status, error) + f"; {took:.0f} s" + ("" if alive else f"; target: {finished.why()}")
@@ -84,6 +90,16 @@ def under_load(bench, name, tier, gpu, count, cupti=None, limit=150):
     launched = bool(finished.out.strip())
     bench.report.require(name, done == count and alive and launched and not error and not finished.hung, text,
                          f"{count}, no hang, no crash")
+
+
+def samples_afterwards(bench, name, target, tier):
+    """After all those cycles an attach still yields samples."""
+    summary = bench.path(".json")
+    done = bench.run(bench.attached(target.pid, bench.path(".pb.gz"), summary, ("--pc-sampling", tier, "--duration", "2s")), 40)
+    found = json.loads(summary.read_text()) if done.ok() else None
+    samples = pc_checks.shim_count(found, "samples")
+    bench.report.require(f"{name}: an attach afterwards", samples > 0,
+                         f"{samples} samples, {pc_checks.show_state(found)}" if done.ok() else done.why(), "samples")
 
 
 def under_capture(bench, gpu, limit=120):
@@ -96,7 +112,7 @@ def under_capture(bench, gpu, limit=120):
     done, status, error = 0, {}, "the workload did not start"
     refused = None
     if wait_for_file(gate / "ready", target, 90):
-        done, status, error = drive(bench, target, [(CAPTURE_CYCLES, TIER_CONTINUOUS, TIER_OFF, 0)], limit)
+        done, status, error = drive(bench, target, [(CAPTURE_CYCLES, TIER_CONTINUOUS, TIER_OFF)], limit)
         if not error:
             refused = refusal(target.pid)
     (gate / "stop").touch()
@@ -119,13 +135,15 @@ def refusal(pid):
     control = Target(pid)
     try:
         control.lock()
-        control.request(TIER_SERIALIZED)
+        control.request(TIER_SERIALIZED, 30_000)
         status = control.wait_until(lambda s: s["pc_state"] == "refused", 15, "refused")
         control.request(TIER_OFF)
         control.wait_state(("idle",), 15)
         return f"refused ({status['pc_reason']}: {status['pc_text']})"
     except (NoShim, TimeoutError, OSError) as problem:
         return str(problem)
+    finally:
+        control.close()
 
 
 def on_old_cupti(bench, version, path):

@@ -29,6 +29,41 @@ def named(names, number):
     return names[number] if number < len(names) else str(number)
 
 
+def descendants(pid):
+    """Process ids below `pid`, nearest first."""
+    children = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+        children.setdefault(parent, []).append(int(entry))
+    found = list(children.get(pid, []))
+    for child in found:
+        found += children.get(child, [])
+    return found
+
+
+def is_sampled_below(pid):
+    """Whether PC sampling is on in a process below `pid`."""
+    for child in descendants(pid):
+        try:
+            target = Target(child)
+        except (NoShim, OSError):
+            continue
+        try:
+            if target.status()["pc_state"] == "on":
+                return True
+        except NoShim:
+            pass
+        finally:
+            target.close()
+    return False
+
+
 class Target:
     """The shim of one process. Not thread safe."""
 
@@ -51,20 +86,26 @@ class Target:
 
     @classmethod
     def wait_for(cls, pid, timeout=30.0):
+        """The shim of a process, once its status page is written."""
         deadline = time.monotonic() + timeout
         while True:
             try:
-                return cls(pid)
+                found = cls(pid)
+                found.status()
+                return found
             except NoShim:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
 
+    def close(self):
+        """Gives the control page back."""
+        os.close(self.fd)
+
     def status(self):
         page = os.pread(self.fd, 4096, 0)
-        magic, = struct.unpack_from("<Q", page, 0)
-        if magic != STATUS_MAGIC:
-            raise NoShim("the status page has another magic")
+        if len(page) < 4096 or struct.unpack_from("<Q", page, 0)[0] != STATUS_MAGIC:
+            raise NoShim("the status page is not written")
         state, = struct.unpack_from("<I", page, 20)
         reason, epoch = struct.unpack_from("<II", page, 32)
         cupti, driver, _, tier, arms, disarms = struct.unpack_from("<IIIIII", page, 48)
@@ -117,24 +158,31 @@ class Target:
                                    f"instead of {what}")
             time.sleep(0.002)
 
-    def pc_cycles(self, count, tier, base=TIER_OFF, armed_seconds=0.02, timeout=15.0, deadline=None, windows=0):
-        """PC sampling on in `tier` and off again `count` times, from `base` and back to it; in each the shim has to
-        open `windows` windows before it is switched off. Returns early at the deadline; TimeoutError where a
-        step does not come. `cycles_done` counts meanwhile."""
+    def pc_cycles(self, count, tier, base=TIER_OFF, armed_seconds=0.02, timeout=15.0, deadline=None, window_every=1,
+                  drain_every=10):
+        """PC sampling on in `tier` and off again `count` times, from `base` and back to it. Each `window_every`-th, the
+        first too, lasts until a window was opened, each `drain_every`-th for three drains (without a daemon there
+        is no other sign of sampling). Returns early at the deadline; TimeoutError where a step does not come.
+        `cycles_done` counts meanwhile."""
         self.lock()
         self.cycles_done = 0
         rest = "idle" if base == TIER_OFF else "tracing"
         self.request(base)
         self.wait_state((rest,), timeout)
-        for _ in range(count):
+        lease_ms = int(2000 * timeout)
+        for cycle in range(count):
             if deadline is not None and time.monotonic() > deadline:
                 break
-            before = self.status()["pc"]["windows"]
-            self.request(tier)
-            self.wait_until(lambda status: status["pc_state"] == "on" and status["pc"]["windows"] >= before + windows,
-                            timeout, f"PC sampling on and {windows} windows")
+            before = self.status()["pc"]
+            windows = 1 if cycle % window_every == 0 else 0
+            drains = 3 if cycle % drain_every == 0 else 0
+            self.request(tier, lease_ms)
+            self.wait_until(lambda status: status["pc_state"] == "on" and
+                            status["pc"]["windows"] >= before["windows"] + windows and
+                            status["pc"]["drains"] >= before["drains"] + drains,
+                            timeout, f"PC sampling on with {windows} windows and {drains} drains more")
             time.sleep(armed_seconds)
-            self.request(base)
+            self.request(base, lease_ms)
             self.wait_until(lambda status: status["state"] == rest and status["pc_contexts"] == 0, timeout, rest)
             self.cycles_done += 1
         return self.cycles_done
