@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/join/assemble.h"
+#include "daemon/join/device_source.h"
 #include "daemon/join/joiner.h"
 #include "daemon/pprof/writer.h"
 
@@ -56,6 +57,8 @@ class Source {
     now_ns_ += kBatch * 5000;  // 200k executions a second
     joiner.advance(now_ns_);
   }
+  // Of the next execution's start.
+  [[nodiscard]] uint64_t time_ns() const { return (uint64_t{correlation_} + 1) * 1000; }
 
  private:
   uint32_t kernels_, streams_;
@@ -81,6 +84,92 @@ BENCHMARK(BM_Join)
     ->Args({1, 20, 1})
     ->Args({1, 2000, 32});
 
+// What a device calls its counters: 19 reasons, each with its not-issued part.
+class StallNames : public DeviceSource {
+ public:
+  const DeviceModule& device_module(ProcessId, uint64_t) override { return none_; }
+  std::string_view stall_name(ProcessId, uint32_t, uint32_t index) override {
+    name_ = "smsp__pcsamp_warps_issue_stalled_reason" + std::to_string(index / 2);
+    if (index % 2 == 1) name_ += "_not_issued";
+    return name_;
+  }
+
+ private:
+  DeviceModule none_;
+  std::string name_;
+};
+
+constexpr size_t kPcBatch = 64;
+
+// PC samples as a drain delivers them: kernel by kernel, an instruction's counters in a row.
+class PcSource {
+ public:
+  PcSource(uint32_t kernels, uint32_t instructions)
+      : kernels_(kernels), instructions_(instructions), batch_(kPcBatch) {}
+
+  void feed(Joiner& joiner) {
+    for (gpuprof_pc_sample_v1& record : batch_) {
+      const uint64_t at = next_++;
+      record.cubin_key = 1;
+      record.function_name_id = at / 2000 % kernels_ + 1;
+      record.context_id = 1;
+      record.pc_offset = static_cast<uint32_t>(at / 8 % instructions_ * 16);
+      record.stall_index = static_cast<uint32_t>(at % 8);
+      record.samples = 1 + static_cast<uint32_t>(random_() % 20);
+    }
+    joiner.add_pc_samples(kProcess, batch_);
+  }
+
+ private:
+  uint32_t kernels_, instructions_;
+  std::vector<gpuprof_pc_sample_v1> batch_;
+  std::minstd_rand random_{1};
+  uint64_t next_ = 0;
+};
+
+// Executions and, a quarter as many, PC samples, in sampling windows. Arguments: mode (1
+// continuous, 2 serialized: a window open for one in ten batches). Items are executions.
+void BM_JoinWithPcSamples(benchmark::State& state) {
+  Joiner joiner;
+  Source source(200, 20);
+  PcSource pcs(200, 500);
+  const auto mode = static_cast<uint32_t>(state.range(0));
+  gpuprof_window_v1 window{};
+  window.mode = mode;
+  window.context_id = 1;
+  uint64_t batches = 0;
+  const auto tell = [&](uint32_t event) {
+    window.event = event;
+    window.time_ns = source.time_ns();
+    joiner.add_window(kProcess, window);
+  };
+  if (mode == 1) tell(GPUPROF_WINDOW_OPEN);
+  for (auto _ : state) {
+    const bool is_turn = mode == 2 && batches % 10 == 0;
+    ++batches;
+    if (is_turn) ++window.window_id;
+    if (is_turn) tell(GPUPROF_WINDOW_OPEN);
+    source.feed(joiner, 200);
+    if (is_turn) tell(GPUPROF_WINDOW_CLOSE);
+    pcs.feed(joiner);
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * kBatch));
+  state.counters["rss_mib"] = static_cast<double>(resident_kib()) / 1024;
+  StallNames names;
+  benchmark::DoNotOptimize(joiner.finish_window(nullptr, &names));
+}
+BENCHMARK(BM_JoinWithPcSamples)->Arg(1)->Arg(2);
+
+// PC records summed a second. Arguments: kernels, instructions of each.
+void BM_PcSamples(benchmark::State& state) {
+  Joiner joiner;
+  PcSource pcs(static_cast<uint32_t>(state.range(0)), static_cast<uint32_t>(state.range(1)));
+  for (auto _ : state) pcs.feed(joiner);
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * kPcBatch));
+  state.counters["rss_mib"] = static_cast<double>(resident_kib()) / 1024;
+}
+BENCHMARK(BM_PcSamples)->Args({20, 200})->Args({200, 500});
+
 // A 10-minute run at 200k executions/s in one window: 120 M executions. The memory must not grow.
 void BM_TenMinutes(benchmark::State& state) {
   for (auto _ : state) {
@@ -100,18 +189,23 @@ void BM_TenMinutes(benchmark::State& state) {
 }
 BENCHMARK(BM_TenMinutes)->Iterations(1)->Unit(benchmark::kSecond);
 
+// Argument: with PC samples of 200 kernels, half a million counters.
 void BM_FinishWindow(benchmark::State& state) {
+  StallNames names;
   for (auto _ : state) {
     state.PauseTiming();
     Joiner joiner;
     Source source(2000, 32);
     for (int i = 0; i < 4000; ++i) source.feed(joiner, 200);
+    PcSource pcs(200, 500);
+    for (int i = 0; state.range(0) != 0 && i < 10'000; ++i) pcs.feed(joiner);
     state.ResumeTiming();
-    const JoinResult result = joiner.finish_window();
+    const JoinResult result = joiner.finish_window(nullptr, &names);
     state.counters["rows"] = static_cast<double>(result.rows.size());
+    state.counters["pc_rows"] = static_cast<double>(result.pc_rows.size());
   }
 }
-BENCHMARK(BM_FinishWindow)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_FinishWindow)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
 
 // Samples written a second: stacks of 40 frames.
 void BM_Write(benchmark::State& state) {
