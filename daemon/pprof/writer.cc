@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/pprof/writer.h"
 
+#include <algorithm>
 #include <string_view>
 #include <unordered_map>
 
@@ -148,6 +149,15 @@ class Writer {
     }
   }
 
+  // pprof's source views go by file and line: all functions of no file would be one there, under
+  // the name of any of them. So each is of a file of its own, which says that there is none. By its
+  // name, so that profiles can be merged; without spaces, so that -raw can be read.
+  static std::string no_source(const join::ModelFunction& function) {
+    std::string file = "[no-source]/" + function.system_name;
+    std::replace(file.begin(), file.end(), ' ', '_');
+    return file;
+  }
+
   void functions() {
     for (size_t i = 0; i < model_.functions.size(); ++i) {
       const join::ModelFunction& source = model_.functions[i];
@@ -156,7 +166,7 @@ class Writer {
       function->set_name(text(source.name));
       const bool hide = source.name == source.system_name && would_be_rewritten(source.name);
       function->set_system_name(hide ? 0 : text(source.system_name));
-      function->set_filename(text(source.file));
+      function->set_filename(text(source.file.empty() ? no_source(source) : source.file));
       function->set_start_line(source.start_line);
       count_entry();
     }

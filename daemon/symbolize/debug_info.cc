@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <utility>
 
@@ -85,6 +86,17 @@ bool name_function(Dwarf_Die* die, SourceFrame& frame) {
   return has_linkage;
 }
 
+// A file as its unit names it, made absolute by the unit's directory: build systems that compile
+// with relative names (Ninja's) leave nothing else to find the source by.
+std::string source_path(Dwarf_Die* cu, const char* name) {
+  const std::string file = bounded(name);
+  if (file.empty() || file[0] == '/') return unwind::printable(file);
+  const std::string directory = bounded(string_attribute(cu, DW_AT_comp_dir));
+  if (directory.empty() || directory[0] != '/') return unwind::printable(file);
+  return unwind::printable(
+      std::filesystem::path(directory + "/" + file).lexically_normal().string());
+}
+
 // Where the inlined subroutine `die` was called from.
 void name_call_site(Dwarf_Die* cu, Dwarf_Die* die, SourceFrame& caller) {
   Dwarf_Attribute memory;
@@ -95,7 +107,7 @@ void name_call_site(Dwarf_Die* cu, Dwarf_Die* die, SourceFrame& caller) {
   size_t count = 0;
   if (attr == nullptr || dwarf_formudata(attr, &file) != 0) return;
   if (dwarf_getsrcfiles(cu, &files, &count) != 0 || file >= count) return;
-  caller.file = unwind::printable(bounded(dwarf_filesrc(files, file, nullptr, nullptr)));
+  caller.file = source_path(cu, dwarf_filesrc(files, file, nullptr, nullptr));
 }
 
 // The inlined subroutines that hold `address` below `die`, outermost first.
@@ -262,7 +274,7 @@ std::optional<DebugFrames> DebugInfo::find(uint64_t address) {
       if (dwarf_lineno(line, &number) == 0 && number > 0) {
         result.frames[0].line = static_cast<uint32_t>(number);
       }
-      result.frames[0].file = unwind::printable(bounded(dwarf_linesrc(line, nullptr, nullptr)));
+      result.frames[0].file = source_path(&cu, dwarf_linesrc(line, nullptr, nullptr));
     }
   }
   return result;

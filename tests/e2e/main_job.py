@@ -11,6 +11,7 @@ import collections
 import math
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -121,6 +122,33 @@ def case_ground_truth(build, mode):
         bench.close()
 
 
+def check_source_views(bench, path, truth):
+    """-weblist bills every function and kernel what it caused, with source lines (alpha) and without any
+    (beta, gamma, the kernels), and no other; with the binaries at hand and without."""
+    want = collections.Counter()
+    for row in truth["rows"]:
+        for name in set(row["stack"]):
+            want[name] += row["gpu_ns"]
+    want = {name: (0, ns) for name, ns in want.items() if re.match("(alpha|beta|gamma)_", name)}
+    functions = "^(alpha|beta|gamma)_"
+    # Where pprof finds the binaries it takes their line tables and leaves out what has none.
+    equal(pprof_raw.weblist(functions, path), {name: sums for name, sums in want.items() if name.startswith("alpha_")},
+          "-weblist with the binaries")
+    bench.take_programs_away()
+    equal(pprof_raw.weblist(functions, path), want, "-weblist of the CPU's functions")
+    alone = "alpha_left_3"
+    equal(pprof_raw.weblist(f"^{alone}$", path), {alone: want[alone]}, "-weblist of one function")
+    kernels = collections.Counter()
+    for row in truth["rows"]:
+        if found := re.fullmatch(r"_Z9(kernel_\d+)Pfi", kernel_frame(row)):
+            kernels[found[1]] += row["gpu_ns"]
+    check(kernels, "no kernel of a plain name")
+    equal(pprof_raw.weblist(r"^kernel_\d+$", path), {name: (ns, ns) for name, ns in kernels.items()},
+          "-weblist of the kernels")
+    for file in {f.file for s in pprof_raw.load(path).samples for f in s.frames if f.function.startswith("alpha_")}:
+        check(os.path.isabs(file) and file.endswith("tests/e2e/workload/alpha.cc"), f"source of alpha: {file}")
+
+
 def case_every_launch(build, mode):
     """Every launch drawn: each execution joins its own launch, none is estimated."""
     bench = Bench(build, mode)
@@ -139,6 +167,7 @@ def case_every_launch(build, mode):
             want[tuple(row["stack"]), kernel_frame(row)] += row["gpu_ns"]
         got = profile.by(lambda s: (tuple(f for f in s.functions if f in names), leaf(s)))
         equal(present(got), present(want), "gpu_time by stack and kernel")
+        check_source_views(bench, path, truth)
     finally:
         bench.close()
 

@@ -7,6 +7,7 @@ profile of ours must need no warning, with or without the binaries at hand.
 
 import collections
 import dataclasses
+import html
 import os
 import re
 import subprocess
@@ -34,6 +35,23 @@ def pprof(*args, path):
     if done.returncode or noise:
         raise AssertionError(f"pprof {args}: exit {done.returncode}, stderr: {done.stderr}")
     return done.stdout
+
+
+def weblist(regex, path):
+    """{function: (flat ns, cumulative ns)} of the page that -weblist makes. A page has a heading for each
+    stretch of lines of one function, and its sums below it."""
+    page = f"{path}.html"
+    pprof("-unit=ns", f"-weblist={regex}", f"-output={page}", path=path)
+    with open(page) as file:
+        text = html.unescape(file.read())
+    found = {}
+    for name, flat, cumulative in re.findall(
+            r"<h2>(.*?)</h2>.*?Total:\s+(\S+)\s+(\S+) \(flat, cum\)", text, re.DOTALL):
+        numbers = [int(number.removesuffix("ns")) if number != "." else 0 for number in (flat, cumulative)]
+        if name in found:
+            raise AssertionError(f"-weblist has two stretches of {name}")
+        found[name] = tuple(numbers)
+    return found
 
 
 @dataclasses.dataclass

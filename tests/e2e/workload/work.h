@@ -39,7 +39,8 @@ uint64_t gamma_right_0(workload::Work*);
 }
 
 // One link of the chain. The local array makes frames of different sizes; using the result after
-// the call keeps the compiler from turning the call into a jump, which would remove the frame.
+// the call keeps the compiler from turning the call into a jump, which would remove the frame. One
+// a source line: pprof's source views go by lines.
 #define WORKLOAD_LEVEL(name, words, next)                 \
   WORKLOAD_FUNCTION uint64_t name(workload::Work* work) { \
     volatile uint64_t local[words];                       \
@@ -47,14 +48,3 @@ uint64_t gamma_right_0(workload::Work*);
     const uint64_t below = next;                          \
     return below + (local[0] & 1);                        \
   }
-
-#define WORKLOAD_CHAIN(prefix)                     \
-  WORKLOAD_LEVEL(prefix##_8, 3, prefix##_9(work))  \
-  WORKLOAD_LEVEL(prefix##_7, 1, prefix##_8(work))  \
-  WORKLOAD_LEVEL(prefix##_6, 12, prefix##_7(work)) \
-  WORKLOAD_LEVEL(prefix##_5, 2, prefix##_6(work))  \
-  WORKLOAD_LEVEL(prefix##_4, 5, prefix##_5(work))  \
-  WORKLOAD_LEVEL(prefix##_3, 30, prefix##_4(work)) \
-  WORKLOAD_LEVEL(prefix##_2, 1, prefix##_3(work))  \
-  WORKLOAD_LEVEL(prefix##_1, 7, prefix##_2(work))  \
-  WORKLOAD_LEVEL(prefix##_0, 4, prefix##_1(work))
