@@ -14,6 +14,7 @@ gpuprof_endurance(endurance attach_cycles control_cycles run_exits attach_exits 
 gpuprof_endurance(endurance_faults hung_flush hung_flush_attached cancelled_thread wrap_armed wrap_idle clock_step
   broken_times dropped_records)
 gpuprof_endurance(endurance_hostile forged bad_calls bad_records flood)
+gpuprof_endurance(privileges file_capabilities capability_missing under_fire)
 
 # The full counts, where somebody asks for what is slow (scripts/check --quick leaves them out).
 option(GPU_PROFILED_FULL_ENDURANCE "Tests of 1000 cycles: about an hour" OFF)
