@@ -9,15 +9,20 @@ set(CUPTI_INCLUDE_DIR "" CACHE STRING "Directories with cupti.h, cuda.h and crt/
 
 set(_cupti_hints ${CUPTI_INCLUDE_DIR})
 if(NOT _cupti_hints)
-  set(_cupti_hints $ENV{CUDA_HOME}/include $ENV{CUDA_HOME}/extras/CUPTI/include
-      /usr/local/cuda/include /usr/local/cuda/extras/CUPTI/include)
+  if(DEFINED ENV{CUDA_HOME})
+    list(APPEND _cupti_hints $ENV{CUDA_HOME}/include $ENV{CUDA_HOME}/extras/CUPTI/include)
+  endif()
+  list(APPEND _cupti_hints /usr/local/cuda/include /usr/local/cuda/extras/CUPTI/include)
   # pip wheels: nvidia/cu13/include, or nvidia/cuda_cupti/include + nvidia/cuda_runtime/include.
   file(GLOB _cupti_pip
        /usr/lib/python3*/site-packages/nvidia/*/include
        /usr/local/lib/python3*/site-packages/nvidia/*/include
        /usr/local/lib/python3*/dist-packages/nvidia/*/include
        $ENV{VIRTUAL_ENV}/lib/python3*/site-packages/nvidia/*/include)
-  list(APPEND _cupti_hints ${_cupti_pip} /usr/include)
+  # What scripts/check has fetched, the newest first.
+  file(GLOB _cupti_fetched ${PROJECT_SOURCE_DIR}/build/cupti-headers/*/include)
+  list(SORT _cupti_fetched COMPARE NATURAL ORDER DESCENDING)
+  list(APPEND _cupti_hints ${_cupti_pip} /usr/include ${_cupti_fetched})
 endif()
 
 set(_cupti_dirs "")

@@ -289,7 +289,7 @@ def run_case(function, options):
     """One case on a fresh bench; the process's exit status."""
     if os.geteuid() != 0:
         print("SKIPPED: needs root for eBPF")
-        return SKIPPED
+        return 1 if os.environ.get("REQUIRE_ROOT") else SKIPPED
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # abort is one of the endings
     cycles = options.cycles or int(os.environ.get("GPU_PROFILED_CYCLES", 0))
     bench = Bench(pathlib.Path(options.build).resolve())

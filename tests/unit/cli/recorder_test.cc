@@ -14,6 +14,7 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "daemon/target/process.h"
@@ -90,8 +91,9 @@ TEST_F(RecorderTest, OldStacksKeepALibraryThatAnotherOneReplaced) {
   const std::string first = copy_of("/proc/self/exe"), second = copy_of("/proc/self/exe");
   auto maps = target::file_mappings(id_.pid);
   ASSERT_TRUE(maps.has_value());
-  const auto text = std::find_if(maps->begin(), maps->end(), [](const target::Mapping& mapping) {
-    return mapping.executable && mapping.file_name() == "cli_test";
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").filename();
+  const auto text = std::find_if(maps->begin(), maps->end(), [&](const target::Mapping& mapping) {
+    return mapping.executable && mapping.file_name() == self;
   });
   ASSERT_NE(text, maps->end());
   const size_t bytes = text->end - text->start;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/unwind/address_space.h"
 
+#include <elf.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -214,9 +215,25 @@ class Steps {
   UniqueFd go_, done_;
 };
 
+// Where the first executable segment of an ELF file lies in it; -1 if it has none.
+off_t text_offset(int fd) {
+  Elf64_Ehdr header;
+  if (pread(fd, &header, sizeof header, 0) != sizeof header) return -1;
+  for (int i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment;
+    const auto at = static_cast<off_t>(header.e_phoff + i * sizeof segment);
+    if (pread(fd, &segment, sizeof segment, at) != sizeof segment) return -1;
+    if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X) != 0)
+      return static_cast<off_t>(segment.p_offset) & ~(sysconf(_SC_PAGESIZE) - 1);
+  }
+  return -1;
+}
+
 void map_text(const char* path, void* where) {
   const int fd = open(path, O_RDONLY);
-  if (mmap(where, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd, 0x2000) == MAP_FAILED)
+  const off_t text = text_offset(fd);
+  if (text < 0 ||
+      mmap(where, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd, text) == MAP_FAILED)
     _exit(9);
   close(fd);
 }
