@@ -273,3 +273,31 @@ struct gpuprof_drop_v1 {
   uint64_t time_ns;
 };
 GPUPROF_ASSERT_SIZE(gpuprof_drop_v1, 24);
+
+#ifdef __cplusplus
+/* Bytes of one record of `probe` (enum gpuprof_probe); 0 for autoarm and what is no probe. */
+constexpr uint32_t gpuprof_record_bytes(uint32_t probe) {
+  switch (probe) {
+    case GPUPROF_PROBE_PROCESS:
+      return sizeof(gpuprof_process_v1);
+    case GPUPROF_PROBE_LAUNCH:
+      return sizeof(gpuprof_launch_v1);
+    case GPUPROF_PROBE_EXEC:
+      return sizeof(gpuprof_exec_v1);
+    case GPUPROF_PROBE_PC_SAMPLE:
+      return sizeof(gpuprof_pc_sample_v1);
+    case GPUPROF_PROBE_NAME:
+      return sizeof(gpuprof_name_v1);
+    case GPUPROF_PROBE_MODULE:
+      return sizeof(gpuprof_module_v1);
+    case GPUPROF_PROBE_DEVICE:
+      return sizeof(gpuprof_device_v1);
+    case GPUPROF_PROBE_WINDOW:
+      return sizeof(gpuprof_window_v1);
+    case GPUPROF_PROBE_DROP:
+      return sizeof(gpuprof_drop_v1);
+    default:
+      return 0;
+  }
+}
+#endif

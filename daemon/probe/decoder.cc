@@ -24,7 +24,7 @@ Decoder::Decoder(const DecoderOptions& options, EventSink& sink, LossSource& los
 const gpuprof_ring_header* Decoder::check_header(std::span<const uint8_t> entry) {
   if (entry.size() < sizeof(gpuprof_ring_header)) return nullptr;
   const auto* header = reinterpret_cast<const gpuprof_ring_header*>(entry.data());
-  const size_t bytes = record_bytes(header->probe);
+  const size_t bytes = gpuprof_record_bytes(header->probe);
   if (bytes == 0 || header->count == 0 || header->count > GPUPROF_MAX_BATCH_RECORDS) return nullptr;
   if (bytes * header->count > GPUPROF_MAX_BATCH_BYTES) return nullptr;
   if (header->payload_bytes > entry.size() - sizeof(*header)) return nullptr;
@@ -33,7 +33,8 @@ const gpuprof_ring_header* Decoder::check_header(std::span<const uint8_t> entry)
 
 void Decoder::on_events_entry(std::span<const uint8_t> entry, int64_t now_ns) {
   const gpuprof_ring_header* header = check_header(entry);
-  if (!header || header->payload_bytes != record_bytes(header->probe) * header->count) {
+  if (!header ||
+      header->payload_bytes != size_t{gpuprof_record_bytes(header->probe)} * header->count) {
     counters_.malformed++;
     return;
   }
@@ -212,7 +213,7 @@ void Decoder::restart(uint32_t pid) {
 void Decoder::flush() {
   restart();
   for (const gpuprof_stream_key& key : losses_.lossy_streams()) {
-    if (record_bytes(key.probe) == 0) continue;
+    if (gpuprof_record_bytes(key.probe) == 0) continue;
     tell_trailing(process_of(key.start_boottime, key.pid, 0), key.probe);
   }
 }

@@ -10,31 +10,6 @@
 
 namespace gpuprof::probe {
 
-size_t record_bytes(uint32_t probe) {
-  switch (probe) {
-    case GPUPROF_PROBE_PROCESS:
-      return sizeof(gpuprof_process_v1);
-    case GPUPROF_PROBE_LAUNCH:
-      return sizeof(gpuprof_launch_v1);
-    case GPUPROF_PROBE_EXEC:
-      return sizeof(gpuprof_exec_v1);
-    case GPUPROF_PROBE_PC_SAMPLE:
-      return sizeof(gpuprof_pc_sample_v1);
-    case GPUPROF_PROBE_NAME:
-      return sizeof(gpuprof_name_v1);
-    case GPUPROF_PROBE_MODULE:
-      return sizeof(gpuprof_module_v1);
-    case GPUPROF_PROBE_DEVICE:
-      return sizeof(gpuprof_device_v1);
-    case GPUPROF_PROBE_WINDOW:
-      return sizeof(gpuprof_window_v1);
-    case GPUPROF_PROBE_DROP:
-      return sizeof(gpuprof_drop_v1);
-    default:
-      return 0;
-  }
-}
-
 EventSource Decoder::source(const gpuprof_ring_header& header) {
   std::string_view comm(header.comm, strnlen(header.comm, sizeof(header.comm)));
   if (!is_plain(comm)) {

@@ -3,14 +3,9 @@
 // What makes a record of the ABI acceptable. Any local process can fire the probes with any bytes.
 #pragma once
 
-#include <cstddef>
-
 #include "proto/usdt_abi.h"
 
 namespace gpuprof::probe {
-
-// Size of one record of the probe, 0 for what carries no records.
-size_t record_bytes(uint32_t probe);
 
 inline bool is_valid(const gpuprof_exec_v1& exec) {
   return exec.start_ns != 0 && exec.start_ns <= exec.end_ns && exec.kind >= GPUPROF_KIND_KERNEL &&

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include <sys/auxv.h>
+
 #include "proto/memfd_layout.h"
 
 namespace gpuprof::shim {
@@ -141,6 +143,15 @@ bool is_known(const char* variable, size_t length) {
   return false;
 }
 
+// Knobs whose value is a file that is written or run.
+bool names_file(const char* variable, size_t length) {
+  constexpr const char* kNames[] = {"GPU_PROFILED_LOG", "GPU_PROFILED_CUPTI_PATH"};
+  for (const char* name : kNames) {
+    if (strlen(name) == length && memcmp(name, variable, length) == 0) return true;
+  }
+  return false;
+}
+
 // Adds NAME, or NAME=VALUE of a known name, printable only.
 void add_unknown(Knobs& knobs, const char* variable, size_t name_length) {
   constexpr size_t kSize = sizeof knobs.unknown;
@@ -169,7 +180,7 @@ const KnobInfo* knob_table(size_t* count) {
   return kTable;
 }
 
-Knobs parse_knobs(char* const* environment) {
+Knobs parse_knobs(char* const* environment, bool secure) {
   Knobs knobs;
   if (environment == nullptr) return knobs;
   for (; *environment != nullptr; ++environment) {
@@ -181,14 +192,18 @@ Knobs parse_knobs(char* const* environment) {
     // An empty value is an unset one: `GPU_PROFILED_LOG= command` is how shells unset.
     const bool known = is_known(variable, name_length);
     if (known && equals[1] == '\0') continue;
-    if (!apply(knobs, variable + kPrefixLength, name_length - kPrefixLength, equals + 1)) {
+    const bool refused = secure && names_file(variable, name_length);
+    if (refused ||
+        !apply(knobs, variable + kPrefixLength, name_length - kPrefixLength, equals + 1)) {
       add_unknown(knobs, variable, name_length);
     }
   }
   return knobs;
 }
 
-void load_knobs(char* const* environment) { the_knobs = parse_knobs(environment); }
+void load_knobs(char* const* environment) {
+  the_knobs = parse_knobs(environment, getauxval(AT_SECURE) != 0);
+}
 
 const Knobs& knobs() { return the_knobs; }
 

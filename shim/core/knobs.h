@@ -37,12 +37,14 @@ struct Knobs {
 };
 
 // Reads the environment; once, in InitializeInjection. Values are copied, since the application may
-// change its environment later. Refused values keep the default.
+// change its environment later. Refused values keep the default. In a program that runs with more
+// rights than its caller (AT_SECURE: set-user-id, file capabilities) the caller may not name files:
+// GPU_PROFILED_LOG and GPU_PROFILED_CUPTI_PATH are refused.
 void load_knobs(char* const* environment);
 // As load_knobs() left it; the defaults before.
 const Knobs& knobs();
 
 // The parser itself, for tests: no global state.
-Knobs parse_knobs(char* const* environment);
+Knobs parse_knobs(char* const* environment, bool secure = false);
 
 }  // namespace gpuprof::shim

@@ -76,36 +76,8 @@ uint16_t semaphore(gpuprof_probe probe) {
 
 bool enabled(gpuprof_probe probe) { return semaphore(probe) != 0 && owned(); }
 
-uint32_t record_bytes(gpuprof_probe probe) {
-  switch (probe) {
-    case GPUPROF_PROBE_PROCESS:
-      return sizeof(gpuprof_process_v1);
-    case GPUPROF_PROBE_LAUNCH:
-      return sizeof(gpuprof_launch_v1);
-    case GPUPROF_PROBE_EXEC:
-      return sizeof(gpuprof_exec_v1);
-    case GPUPROF_PROBE_PC_SAMPLE:
-      return sizeof(gpuprof_pc_sample_v1);
-    case GPUPROF_PROBE_NAME:
-      return sizeof(gpuprof_name_v1);
-    case GPUPROF_PROBE_MODULE:
-      return sizeof(gpuprof_module_v1);
-    case GPUPROF_PROBE_DEVICE:
-      return sizeof(gpuprof_device_v1);
-    case GPUPROF_PROBE_WINDOW:
-      return sizeof(gpuprof_window_v1);
-    case GPUPROF_PROBE_DROP:
-      return sizeof(gpuprof_drop_v1);
-    case GPUPROF_PROBE_AUTOARM:
-    case GPUPROF_PROBE_INVALID:
-    case GPUPROF_PROBE_COUNT:
-      break;
-  }
-  return 0;
-}
-
 uint64_t emit(gpuprof_probe probe, const void* records, uint32_t count) {
-  const uint64_t bytes = uint64_t{record_bytes(probe)} * count;
+  const uint64_t bytes = uint64_t{gpuprof_record_bytes(probe)} * count;
   if (bytes == 0 || bytes > GPUPROF_MAX_BATCH_BYTES || count > GPUPROF_MAX_BATCH_RECORDS) return 0;
   if (semaphore(probe) == 0 || !owned_by_caller()) return 0;
   const uint64_t seq = totals[probe].records.fetch_add(count, std::memory_order_relaxed);

@@ -30,9 +30,6 @@ uint16_t semaphore(gpuprof_probe probe);
 // not in `seq`. `records` needs to live for the call only.
 uint64_t emit(gpuprof_probe probe, const void* records, uint32_t count);
 
-// Bytes of one record of `probe`, 0 for autoarm and invalid probes.
-uint32_t record_bytes(gpuprof_probe probe);
-
 // Records of `probe` emitted so far: the next batch's seq.
 uint64_t emitted(gpuprof_probe probe);
 

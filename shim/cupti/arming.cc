@@ -357,10 +357,15 @@ void Arming::drain(bool wanted, uint64_t now_ns) noexcept {
 void Arming::to_idle(const Guard& guard, gpuprof_reason reason, const char* text) noexcept {
   if (subscribed_) disable_launch_ids(guard);
   if (subscribed_ && !eager_) {
+    // If it fails CUPTI has us still: a new subscribe would find the subscriber taken by another
+    // client, so the next arm uses this one.
     const CUptiResult result = guard.unsubscribe(subscriber_);
-    if (result != CUPTI_SUCCESS) shim::log_line("cuptiUnsubscribe: %d", result);
-    subscribed_ = false;
-    subscriber_ = nullptr;
+    subscribed_ = result != CUPTI_SUCCESS;
+    if (subscribed_) {
+      shim::log_line("cuptiUnsubscribe: %d (%s); kept", result, guard.describe(result));
+    } else {
+      subscriber_ = nullptr;
+    }
   }
   closing_.store(false, std::memory_order_relaxed);
   shim::set_tier(GPUPROF_TIER_OFF);

@@ -103,6 +103,7 @@ class Arming {
   bool prepare(const Guard& guard, uint64_t now_ns) noexcept;
   bool enable_launch_ids(const Guard& guard) noexcept;
   void disable_launch_ids(const Guard& guard) noexcept;
+  void switch_runtime_ids(const Guard& guard, bool copies, bool on) noexcept;
   void follow_rule(const Guard& guard) noexcept;
   bool enable_activity(const Guard& guard) noexcept;
   void disable_activity(const Guard& guard) noexcept;

@@ -61,7 +61,8 @@ bool Arming::enable_launch_ids(const Guard& guard) noexcept {
 void Arming::disable_launch_ids(const Guard& guard) noexcept {
   size_t count = 0;
   const CallbackId* ids = callback_ids(&count);
-  for (size_t i = 0; i < count; ++i) {
+  // Last to first: no runtime call may come out after its driver callback was switched off.
+  for (size_t i = count; i-- > 0;) {
     const CallbackId& id = ids[i];
     const bool on = id.domain == Domain::kDriver
                         ? driver_ids_on_
@@ -72,24 +73,31 @@ void Arming::disable_launch_ids(const Guard& guard) noexcept {
   driver_ids_on_ = runtime_launch_ids_on_ = runtime_copy_ids_on_ = false;
 }
 
-/// Switches the runtime ids to what the rule's verdict needs.
-void Arming::follow_rule(const Guard& guard) noexcept {
-  if (!driver_ids_on_) return;  // at rest under the no_disarm quirk
-  const LaunchRule::Verdict verdict = rule_.verdict();
-  const bool drop_launches = verdict == LaunchRule::Verdict::kDriverOnly && runtime_launch_ids_on_;
-  const bool add_copies = verdict == LaunchRule::Verdict::kBothDomains && !runtime_copy_ids_on_;
-  if (!drop_launches && !add_copies) return;
+void Arming::switch_runtime_ids(const Guard& guard, bool copies, bool on) noexcept {
   size_t count = 0;
   const CallbackId* ids = callback_ids(&count);
   for (size_t i = 0; i < count; ++i) {
-    if (ids[i].domain != Domain::kRuntime || is_copy(ids[i].call) != add_copies) continue;
-    (void)guard.enable_callback(add_copies, subscriber_, static_cast<uint32_t>(Domain::kRuntime),
+    if (ids[i].domain != Domain::kRuntime || is_copy(ids[i].call) != copies) continue;
+    (void)guard.enable_callback(on, subscriber_, static_cast<uint32_t>(Domain::kRuntime),
                                 ids[i].id);
   }
-  if (drop_launches) runtime_launch_ids_on_ = false;
-  if (add_copies) runtime_copy_ids_on_ = true;
-  shim::log_line(add_copies ? "driver launch callbacks are missing: both domains are used"
-                            : "driver launch callbacks suffice");
+  (copies ? runtime_copy_ids_on_ : runtime_launch_ids_on_) = on;
+}
+
+/// Switches the runtime ids to what the rule's verdict needs. The one that both domains are needed
+/// may follow the one that the driver's suffice: a launch that proves it can be late.
+void Arming::follow_rule(const Guard& guard) noexcept {
+  if (!driver_ids_on_) return;  // at rest under the no_disarm quirk
+  const LaunchRule::Verdict verdict = rule_.verdict();
+  if (verdict == LaunchRule::Verdict::kDriverOnly && runtime_launch_ids_on_) {
+    switch_runtime_ids(guard, false, false);
+    shim::log_line("driver launch callbacks suffice");
+  }
+  if (verdict != LaunchRule::Verdict::kBothDomains) return;
+  const bool news = !runtime_launch_ids_on_ || !runtime_copy_ids_on_;
+  if (!runtime_launch_ids_on_) switch_runtime_ids(guard, false, true);
+  if (!runtime_copy_ids_on_) switch_runtime_ids(guard, true, true);
+  if (news) shim::log_line("driver launch callbacks are missing: both domains are used");
 }
 
 }  // namespace gpuprof::cupti

@@ -25,6 +25,7 @@ namespace {
 /// Plain data without a destructor: the shim needs no static TLS and threads may end at any time.
 struct ThreadState {
   uint32_t last_correlation;  // of the launch that was counted last, while two domains are on
+  uint32_t entered;           // runtime call that the thread is in, while the rule is checked
   bool node_created;          // a graph node since the last API entry: the launch is being captured
   PcThreadState pc;
 };
@@ -88,7 +89,8 @@ void on_capture_call(Call call, const CUpti_CallbackData& data) noexcept {
 bool first_callback_of(Domain domain, uint32_t correlation) noexcept {
   LaunchRule& rule = arming().rule();
   if (domain == Domain::kRuntime) {
-    return rule.observe_runtime(correlation, &thread_state.last_correlation);
+    const bool entered = thread_state.entered == correlation;
+    return rule.observe_runtime(correlation, entered, &thread_state.last_correlation);
   }
   if (rule.verdict() != LaunchRule::Verdict::kDriverOnly) {
     LaunchRule::observe_driver(correlation, &thread_state.last_correlation);
@@ -102,6 +104,7 @@ void on_api(Phase phase, Domain domain, CUpti_CallbackId id,
     // In every phase: a launch may enter while tracing and leave while disarming, and a node that
     // an earlier capture made must not pass for its own.
     thread_state.node_created = false;
+    if (domain == Domain::kRuntime) thread_state.entered = data.correlationId;
     if (pc_sampling().watching())
       pc_sampling().on_launch_enter(domain, id, call_of(domain, id), data);
     return;

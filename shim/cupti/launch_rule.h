@@ -16,6 +16,10 @@ namespace gpuprof::cupti {
 /// ids are switched off for good, and a single successful runtime launch without one keeps both
 /// domains, copies and fills included, each launch counted once by its id.
 ///
+/// Judged is only a runtime call whose ENTER this thread has seen: ids are switched on one by one,
+/// the driver's first, so a call that was under way then may come out without the driver callback
+/// that it had. They are switched off the other way round for the same reason.
+///
 /// Threads: observe_*() from launch callbacks of any thread; lock-free.
 class LaunchRule {
  public:
@@ -31,15 +35,15 @@ class LaunchRule {
   /// A driver call is at its EXIT; `last` is the calling thread's memory of what it counted last.
   static void observe_driver(uint32_t correlation, uint32_t* last) noexcept { *last = correlation; }
 
-  /// A runtime call is at its EXIT, having succeeded. True if this callback is the launch's first,
-  /// so that it must be counted; false if its driver callback was, or a runtime call nested in this
-  /// one.
-  bool observe_runtime(uint32_t correlation, uint32_t* last) noexcept {
+  /// A runtime call is at its EXIT, having succeeded; `entered`: the thread saw its ENTER. True if
+  /// this callback is the launch's first, so that it must be counted; false if its driver callback
+  /// was, or a runtime call nested in this one.
+  bool observe_runtime(uint32_t correlation, bool entered, uint32_t* last) noexcept {
     // Until the service thread has switched the runtime ids off; `last` is not kept any more.
     if (verdict() == Verdict::kDriverOnly) return false;
     const bool nested = *last == correlation;
     *last = correlation;
-    if (verdict() == Verdict::kBothDomains) return !nested;
+    if (verdict() == Verdict::kBothDomains || !entered) return !nested;
     if (!nested) {
       verdict_.store(Verdict::kBothDomains, std::memory_order_relaxed);
     } else if (agreed_.fetch_add(1, std::memory_order_relaxed) + 1 == kAgreed) {

@@ -176,18 +176,41 @@ bool open_toolkit(Search* search) noexcept {
 
 }  // namespace
 
+/// Whether the name is in the list: a directory can be one by CUDA_HOME and one by itself.
+bool Attempts::named(const char* name) const noexcept {
+  const size_t length = strlen(name);
+  for (const char* at = text_; (at = strstr(at, name)) != nullptr; at += length) {
+    const bool begins = at == text_ || at[-1] == ' ';
+    if (begins && (at[length] == ',' || at[length] == ':')) return true;
+  }
+  return false;
+}
+
 void Attempts::add(const char* name, const char* error) noexcept {
+  if (used_ == sizeof text_ - 1) return;  // cut already
   const size_t name_length = strlen(name);
   if (strncmp(error, name, name_length) == 0 && strncmp(error + name_length, ": ", 2) == 0) {
     error += name_length + 2;
   }
-  const int written = snprintf(text_ + used_, sizeof text_ - used_, "%s%s: %s",
-                               used_ == 0 ? "" : "; ", name, error);
+  // Not where it is a library that libcupti needs: that one's name comes first.
+  if (strcmp(error, "cannot open shared object file: No such file or directory") == 0) {
+    error = "not found";
+  }
+  if (named(name)) return;
+  const char* separator = used_ == 0 ? "" : "; ";
+  if (used_ != 0 && strcmp(text_ + error_at_, error) == 0) {
+    used_ = error_at_ - 2;  // the ": " before it
+    separator = ", ";
+  }
+  const int written =
+      snprintf(text_ + used_, sizeof text_ - used_, "%s%s: %s", separator, name, error);
   if (written > 0) used_ += static_cast<size_t>(written);
   if (used_ >= sizeof text_) {  // say that the list goes on
     used_ = sizeof text_ - 1;
     memcpy(text_ + sizeof text_ - 4, "...", 4);
+    return;
   }
+  error_at_ = used_ - strlen(error);
 }
 
 uint32_t major_of_file(const char* file) noexcept {

@@ -6,6 +6,7 @@
 
 #include "proto/memfd_layout.h"
 #include "shim/core/lease.h"
+#include "shim/core/status.h"
 #include "shim/cupti/guard.h"
 #include "shim/cupti/pc_context.h"
 #include "shim/cupti/pc_reason.h"
@@ -216,6 +217,7 @@ class PcSampling {
   bool switching_ = false;   // inside an enable or disable: CUPTI's own launches come by here
   PcRefusal impossible_;     // of this process: no call is ever made
   PcRefusal last_refusal_;
+  shim::PcStatus status_;         // as published
   PcRefusal serialized_refusal_;  // reason NONE: not refused
   uint64_t window_began_ns_ = 0;
   uint64_t enabled_ns_ = 0;  // the last enable

@@ -156,7 +156,12 @@ void PcSampling::go_inert() noexcept {
   for (PcContext& context : contexts_) context.forget();
   contexts_on_ = 0;
   config_ = PcConfig{};
-  shim::set_pc_status(shim::PcStatus{}, nullptr);
+  // A reader that comes after the exit still wants to know why nothing was sampled.
+  if (status_.state != GPUPROF_PC_REFUSED) {
+    status_ = shim::PcStatus{};
+    status_.period = last_period_;
+    shim::set_pc_status(status_, nullptr);
+  }
 }
 
 // --- tables and the page -------------------------------------------------------------------------
@@ -226,6 +231,7 @@ void PcSampling::publish() noexcept {
   const char* text = note_[0] == '\0' ? nullptr : note_;
   if (contexts_on_ != 0) {
     status.state = GPUPROF_PC_ON;
+    if (config_.tier == GPUPROF_TIER_OFF) text = "disabled in the next kernel launch";
   } else if (!possible) {
     status.state = GPUPROF_PC_REFUSED;
   } else if (config_.tier != GPUPROF_TIER_OFF) {
@@ -249,6 +255,7 @@ void PcSampling::publish() noexcept {
   if (config_.tier != GPUPROF_TIER_SERIALIZED) {
     window_due_ns_.store(kNever, std::memory_order_relaxed);
   }
+  status_ = status;
   shim::set_pc_status(status, text);
   arming().show_tracing();
 }

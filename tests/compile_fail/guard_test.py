@@ -16,6 +16,8 @@ COMPILES = {
     "a guarded call": "void f() { const Guard guard = Guard::lock(); (void)guard.flush_all(false); }",
     "a guarded try": "void f() { const Guard g = Guard::try_lock();"
                      " if (g.held()) (void)g.activity_enable(CUPTI_ACTIVITY_KIND_MEMCPY); }",
+    "guarded PC sampling": "void f(CUcontext c) { const Guard g = Guard::try_lock();"
+                           " if (g.held()) (void)g.pc_stop(c); }",
 }
 
 # What does not compile, and the text that the compiler must give as its reason.
@@ -23,6 +25,10 @@ FAILS = {
     "a direct call": ("void f() { (void)cuptiActivityFlushAll(0); }", "poisoned"),
     "a direct call of a PC-sampling function":
         ("void f() { (void)cuptiPCSamplingStop(nullptr); }", "poisoned"),
+    "PC sampling without a guard": ("void f(CUcontext c) { (void)Guard::pc_enable(c); }",
+                                    "without object"),
+    "PC sampling through the table":
+        ("void f() { (void)gpuprof::cupti::table.cuptiPCSamplingGetData; }", "poisoned"),
     "the address of a function": ("auto* p = &cuptiSubscribe;", "poisoned"),
     "cuptiFinalize": ("void f() { (void)cuptiFinalize(); }", "poisoned"),
     "the table": ("void f() { (void)table.cuptiActivityFlushAll(0); }", "poisoned"),

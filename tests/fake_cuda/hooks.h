@@ -57,6 +57,7 @@ enum class Key : uint32_t {
   kPcDropEvery,
   kPcOomAt,
   kPcOom,
+  kUnsubscribeFail,
   kGraphPcData,
   kHashReplaced,
   kDropOnDevice,

@@ -307,6 +307,8 @@ FAKE_EXPORT CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber) {
   if (driver == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiUnsubscribe");
   if (stale(subscriber, "cuptiUnsubscribe")) return fail(CUPTI_ERROR_INVALID_PARAMETER);
+  if (const uint64_t code = driver->setting(Key::kUnsubscribeFail))
+    return fail(static_cast<CUptiResult>(code));
   if (cupti().kinds.load() != 0) {
     driver->violation("kinds-left-enabled", "unsubscribed with activity kinds 0x%lx enabled",
                       cupti().kinds.load());

@@ -59,6 +59,7 @@ constexpr Entry kEntries[] = {
     {Key::kPcDropEvery, "pc_drop_every", 0},
     {Key::kPcOomAt, "pc_oom_at", 0},
     {Key::kPcOom, "pc_oom", 0},
+    {Key::kUnsubscribeFail, "unsubscribe_fail", 0},
     {Key::kGraphPcData, "graph_pc_data", 0},
     {Key::kHashReplaced, "hash_replaced", 0},
     {Key::kDropOnDevice, "drop_on_device", 0},

@@ -74,7 +74,7 @@ gpuprof_ring_header header(uint32_t probe, uint32_t count, uint64_t seq) {
   h.probe = probe;
   h.count = count;
   h.pid = kProcess.pid;
-  h.payload_bytes = static_cast<uint32_t>(record_bytes(probe) * count);
+  h.payload_bytes = gpuprof_record_bytes(probe) * count;
   std::memcpy(h.comm, "python", 7);
   return h;
 }

@@ -27,11 +27,11 @@
 namespace gpuprof::shim {
 namespace {
 
-Knobs parse(std::vector<std::string> variables) {
+Knobs parse(std::vector<std::string> variables, bool secure = false) {
   std::vector<char*> pointers;
   for (auto& variable : variables) pointers.push_back(variable.data());
   pointers.push_back(nullptr);
-  return parse_knobs(pointers.data());
+  return parse_knobs(pointers.data(), secure);
 }
 
 TEST(Knobs, DefaultsWithoutVariables) {
@@ -42,6 +42,17 @@ TEST(Knobs, DefaultsWithoutVariables) {
   EXPECT_TRUE(k.modules);
   EXPECT_EQ(k.module_bytes, 64u << 20);
   EXPECT_STREQ(k.unknown, "");
+}
+
+// Else anybody could have a set-user-id program append to a file of its owner, or run his library.
+TEST(Knobs, ASecureProgramLetsNobodyNameFiles) {
+  const Knobs k = parse(
+      {"GPU_PROFILED_LOG=/root/x", "GPU_PROFILED_CUPTI_PATH=/tmp/mine.so", "GPU_PROFILED_SEED=42"},
+      true);
+  EXPECT_STREQ(k.log, "");
+  EXPECT_STREQ(k.cupti_path, "");
+  EXPECT_EQ(k.seed, 42u);
+  EXPECT_STREQ(k.unknown, "GPU_PROFILED_LOG=/root/x,GPU_PROFILED_CUPTI_PATH=/tmp/mine.so");
 }
 
 TEST(Knobs, EveryVariableIsRead) {

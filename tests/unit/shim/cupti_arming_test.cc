@@ -309,6 +309,25 @@ TEST(CuptiArming, RegistrationRefusedGivesTheSubscriberBack) {
   }));
 }
 
+// The subscriber that CUPTI did not take back is ours still, not another client's.
+TEST(CuptiArming, AFailedUnsubscribeKeepsTheSubscriber) {
+  EXPECT_CLEAN(run_target({{"FAKE_CUDA_UNSUBSCRIBE_FAIL", "999"}}, [] {
+    start_driver();
+    ShimView shim;
+    CUfunction function = load_function("k");
+    for (int cycle = 0; cycle < 3; ++cycle) {
+      shim.request(GPUPROF_TIER_TRACE);
+      ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING, [&] { launch(function); }));
+      shim.release();
+      ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_IDLE, [&] { launch(function); }));
+    }
+    EXPECT_EQ(totals().subscribes.load(), 1u);
+    const uint64_t callbacks = totals().callbacks.load();
+    for (int i = 0; i < 50; ++i) launch(function);
+    EXPECT_EQ(totals().callbacks.load(), callbacks) << "launch ids are on while idle";
+  }));
+}
+
 TEST(CuptiArming, NeverInACapturedLaunch) {
   EXPECT_CLEAN(run_target({}, [] {
     start_driver();

@@ -42,7 +42,7 @@ void expect_one_line(const std::string& text, const char* part) {
 TEST(CuptiDecline, MissingLibraryNamesThePathAndTheError) {
   const std::string line =
       declined({{"GPU_PROFILED_CUPTI_PATH", "/nowhere/libcupti.so.13"}}, GPUPROF_REASON_NO_CUPTI);
-  expect_one_line(line, "/nowhere/libcupti.so.13: cannot open shared object file");
+  expect_one_line(line, "/nowhere/libcupti.so.13: not found");
   expect_one_line(line, "not with the driver");
   expect_one_line(line, "container toolkit");
 }
@@ -51,7 +51,7 @@ TEST(CuptiDecline, NothingFoundNamesEverySoname) {
   // Not even the real CUPTI of a developer's machine: the driver is older than all of them.
   const std::string line = declined(
       {{"GPU_PROFILED_CUPTI_PATH", ""}, {"FAKE_CUDA_DRIVER", "11040"}}, GPUPROF_REASON_NO_CUPTI);
-  expect_one_line(line, "libcupti.so.11.8: cannot open");
+  expect_one_line(line, "libcupti.so.11.8: not found");
 }
 
 TEST(CuptiDecline, DirectoryWithOnlyANewerCupti) {

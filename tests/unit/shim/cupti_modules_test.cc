@@ -94,6 +94,21 @@ TEST(CuptiModules, ArmedFiresAtLoadAndUnload) {
   }));
 }
 
+// Eager mode holds the subscriber while idle: modules are seen then, and nobody asked for them.
+TEST(CuptiModules, NoModuleFiresWhileIdle) {
+  EXPECT_CLEAN(run_target({{"GPU_PROFILED_SUBSCRIBE", "eager"}}, [] {
+    start_driver();
+    ShimView shim;
+    const auto image = make_image(300'000, 9);
+    CUmodule module = nullptr;
+    ASSERT_EQ(cuModuleLoadData(&module, image.data()), CUDA_SUCCESS);
+    ASSERT_EQ(cuModuleUnload(module), CUDA_SUCCESS);
+    EXPECT_TRUE(ProbeTap::records<gpuprof_module_v1>(GPUPROF_PROBE_MODULE).empty());
+    EXPECT_EQ(shim.module(0).hash, hash_of(image));
+    EXPECT_EQ(shim.module(0).state, GPUPROF_MODULE_GONE);
+  }));
+}
+
 TEST(CuptiModules, TemporaryImageGetsTheLastingAddressToo) {
   Environment environment = kArmed;
   environment["FAKE_CUDA_TEMPORARY_MODULES"] = "1";

@@ -199,24 +199,39 @@ TEST(LaunchRule, HoldsAfterEnoughNestedLaunches) {
   for (uint32_t id = 1; id <= LaunchRule::kAgreed; ++id) {
     EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kChecking);
     LaunchRule::observe_driver(id, &last);
-    EXPECT_FALSE(rule.observe_runtime(id, &last));
+    EXPECT_FALSE(rule.observe_runtime(id, true, &last));
   }
   EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kDriverOnly);
   // The runtime ids go off a little later; a launch in between counts once, by its driver callback.
-  EXPECT_FALSE(rule.observe_runtime(1000, &last));
+  EXPECT_FALSE(rule.observe_runtime(1000, true, &last));
 }
 
 TEST(LaunchRule, OneLaunchWithoutItsDriverCallbackKeepsBoth) {
   LaunchRule rule;
   uint32_t last = 0;
   LaunchRule::observe_driver(1, &last);
-  EXPECT_FALSE(rule.observe_runtime(1, &last));
-  EXPECT_TRUE(rule.observe_runtime(2, &last));
+  EXPECT_FALSE(rule.observe_runtime(1, true, &last));
+  EXPECT_TRUE(rule.observe_runtime(2, true, &last));
   EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kBothDomains);
   LaunchRule::observe_driver(3, &last);
-  EXPECT_FALSE(rule.observe_runtime(3, &last));
-  EXPECT_TRUE(rule.observe_runtime(4, &last));
-  EXPECT_FALSE(rule.observe_runtime(4, &last)) << "an outer runtime call of the same launch";
+  EXPECT_FALSE(rule.observe_runtime(3, true, &last));
+  EXPECT_TRUE(rule.observe_runtime(4, true, &last));
+  EXPECT_FALSE(rule.observe_runtime(4, true, &last)) << "an outer runtime call of the same launch";
+}
+
+// Ids are switched on while calls are under way: one of those may lack its driver callback.
+TEST(LaunchRule, ACallWhoseEnterWasNotSeenDecidesNothing) {
+  LaunchRule rule;
+  uint32_t last = 0;
+  EXPECT_TRUE(rule.observe_runtime(7, false, &last)) << "counted all the same";
+  EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kChecking);
+  for (uint32_t id = 8; id < 8 + LaunchRule::kAgreed; ++id) {
+    LaunchRule::observe_driver(id, &last);
+    EXPECT_FALSE(rule.observe_runtime(id, false, &last));
+  }
+  EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kChecking);
+  EXPECT_TRUE(rule.observe_runtime(1000, true, &last));
+  EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kBothDomains);
 }
 
 // --- buffers
@@ -393,7 +408,20 @@ TEST(Loader, AttemptsDropTheRepeatedPathAndSayWhenTheyAreCut) {
   attempts.add("/a/b.so", "/a/b.so: cannot open");
   attempts.add("c", "no");
   EXPECT_STREQ(attempts.text(), "/a/b.so: cannot open; c: no");
-  for (int i = 0; i < 100; ++i) attempts.add("/some/long/path/to/nothing", "why");
+  for (const char* file : {"libcupti.so.13", "libcupti.so.12"}) {
+    attempts.add(file, (std::string(file) + ": cannot open shared object file: No such file or "
+                                            "directory")
+                           .c_str());
+  }
+  EXPECT_STREQ(attempts.text(),
+               "/a/b.so: cannot open; c: no; libcupti.so.13, libcupti.so.12: not found");
+  attempts.add("c", "no");  // named already
+  attempts.add("/d/libcupti.so.13",
+               "libdep.so: cannot open shared object file: No such file or directory");
+  EXPECT_NE(strstr(attempts.text(), "libdep.so: cannot open"), nullptr) << attempts.text();
+  for (int i = 0; i < 100; ++i) {
+    attempts.add(("/some/long/path/to/nothing" + std::to_string(i)).c_str(), "why");
+  }
   EXPECT_EQ(std::string(attempts.text()).substr(strlen(attempts.text()) - 3), "...");
 }
 

@@ -87,6 +87,19 @@ INSTANTIATE_TEST_SUITE_P(Types, CuptiPcAttribute,
                                            Attribute{5, "collection mode"},
                                            Attribute{8, "data buffer"}));
 
+TEST(CuptiPcFaults, TheReasonOutlivesTheProcess) {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_PC_FAIL", "1:35"}}), [] {
+    static Target* target = nullptr;
+    atexit([] {  // runs after the shim's handler
+      if (target->shim.status().state != GPUPROF_STATE_INERT) _exit(11);
+      if (target->shim.status().pc_reason != GPUPROF_PC_REASON_PRIVILEGE) _exit(12);
+      if (target->why().find("CAP_SYS_ADMIN") == std::string::npos) _exit(13);
+    });
+    target = new Target;
+    EXPECT_TRUE(target->refused());
+  }));
+}
+
 TEST(CuptiPcFaults, BusyCountersAreTriedAgain) {
   EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_PC_FAIL", "1:26"}}), [] {
     Target target;
