@@ -57,8 +57,7 @@ class Parser {
     if (bytes_.size() > UINT32_MAX) return fail(Code::kUnsupported, "larger than 4 GiB");
     image_.abi_version = header_.e_ident[EI_ABIVERSION];
     // ABI 8 (CUDA 13) moved the architecture up by a byte: 0x5a04 is sm_90, 0x5a was before.
-    image_.sm = image_.abi_version >= 8 ? (header_.e_flags >> 8) & 0xffff : header_.e_flags & 0xff;
-    if (image_.abi_version >= 8) image_.sm &= 0xff;
+    image_.sm = (image_.abi_version >= 8 ? header_.e_flags >> 8 : header_.e_flags) & 0xff;
     return {};
   }
 

@@ -132,7 +132,8 @@ void CubinWriter::unit(const LineProgram& program, const std::vector<std::string
                  as_bytes(static_cast<uint32_t>(header.size())) + header;
   const uint64_t program_start = debug_line_.size();
   for (const LineProgram::Operand& operand : program.operands()) {
-    relocations_.push_back({program_start + operand.offset, static_cast<uint32_t>(operand.symbol)});
+    relocations_.push_back(
+        {program_start + operand.offset, static_cast<uint32_t>(operand.symbol), 0});
   }
   debug_line_ += program.bytes();
 }
@@ -159,13 +160,16 @@ std::vector<std::byte> CubinWriter::finish() const {
   }
   std::string symbol_names(1, '\0');
   std::string symbols(sizeof(Elf64_Sym), '\0');
+  std::string section_indices(sizeof(uint32_t), '\0');
   for (const Symbol& symbol : symbols_) {
     Elf64_Sym entry{};
     entry.st_name = static_cast<uint32_t>(symbol_names.size());
     symbol_names += symbol.name + '\0';
     entry.st_info = ELF64_ST_INFO(symbol.is_local ? STB_LOCAL : STB_GLOBAL, STT_FUNC);
     entry.st_other = symbol.is_kernel ? 0x10 : 0;
-    entry.st_shndx = static_cast<uint16_t>(symbol.text + 1);
+    const auto section = static_cast<uint32_t>(symbol.text + 1);
+    entry.st_shndx = static_cast<uint16_t>(section < SHN_LORESERVE ? section : SHN_XINDEX);
+    section_indices += as_bytes(section);
     entry.st_value = symbol.offset;
     entry.st_size = symbol.size_bytes;
     symbols += as_bytes(entry);
@@ -176,14 +180,17 @@ std::vector<std::byte> CubinWriter::finish() const {
   symtab.sh_link = strtab;
   symtab.sh_entsize = sizeof(Elf64_Sym);
   const auto symtab_index = static_cast<uint32_t>(sections.size() - 1);
+  if (texts_.size() >= SHN_LORESERVE) add(".symtab_shndx", SHT_SYMTAB_SHNDX, 0, section_indices);
   if (!debug_line_.empty()) {
     add(".debug_line", SHT_PROGBITS, 0, debug_line_);
     const auto line_index = static_cast<uint32_t>(sections.size() - 1);
     std::string relocations;
     for (const Relocation& relocation : relocations_) {
-      Elf64_Rela entry{relocation.operand, ELF64_R_INFO(uint64_t{relocation.symbol}, 2u), 0};
+      Elf64_Rela entry{relocation.operand, ELF64_R_INFO(uint64_t{relocation.symbol}, 2u),
+                       relocation.addend};
       relocations += as_bytes(entry).substr(0, rel_ ? sizeof(Elf64_Rel) : sizeof(Elf64_Rela));
     }
+    // add() may move what it returned before.
     Elf64_Shdr& section = add(rel_ ? ".rel.debug_line" : ".rela.debug_line",
                               rel_ ? SHT_REL : SHT_RELA, SHF_INFO_LINK, relocations);
     section.sh_link = symtab_index;
@@ -209,8 +216,14 @@ std::vector<std::byte> CubinWriter::finish() const {
   header.e_shoff = file.size();
   header.e_ehsize = sizeof(Elf64_Ehdr);
   header.e_shentsize = sizeof(Elf64_Shdr);
-  header.e_shnum = static_cast<uint16_t>(sections.size());
-  header.e_shstrndx = static_cast<uint16_t>(sections.size() - 1);
+  if (sections.size() < SHN_LORESERVE) {
+    header.e_shnum = static_cast<uint16_t>(sections.size());
+    header.e_shstrndx = static_cast<uint16_t>(sections.size() - 1);
+  } else {
+    sections[0].sh_size = sections.size();
+    sections[0].sh_link = static_cast<uint32_t>(sections.size() - 1);
+    header.e_shstrndx = SHN_XINDEX;
+  }
   std::memcpy(file.data(), &header, sizeof(header));
   for (const Elf64_Shdr& section : sections) file += as_bytes(section);
   const auto* const bytes = reinterpret_cast<const std::byte*>(file.data());

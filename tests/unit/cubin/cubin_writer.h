@@ -63,9 +63,12 @@ class CubinWriter {
   // Bytes of .debug_line as they are.
   void raw_unit(std::string_view bytes) { debug_line_ += bytes; }
   // For relocations that no compiler writes.
-  void relocation(uint64_t operand, uint32_t symbol) { relocations_.push_back({operand, symbol}); }
+  void relocation(uint64_t operand, uint32_t symbol, int64_t addend = 0) {
+    relocations_.push_back({operand, symbol, addend});
+  }
 
   void use_rel() { rel_ = true; }
+  // The file; with 65,280 sections and more it has ELF's extended numbering.
   [[nodiscard]] std::vector<std::byte> finish() const;
 
  private:
@@ -84,6 +87,7 @@ class CubinWriter {
   struct Relocation {
     uint64_t operand;
     uint32_t symbol;
+    int64_t addend;
   };
 
   std::vector<Text> texts_;

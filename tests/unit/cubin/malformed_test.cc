@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +17,7 @@
 #include "daemon/cubin/image.h"
 #include "tests/unit/cubin/cubin_writer.h"
 #include "tests/unit/cubin/fixture.h"
-#include "tests/unit/cubin/heap_meter.h"
+#include "tests/unit/cubin/handmade.h"
 
 namespace gpuprof::cubin {
 namespace {
@@ -26,51 +25,17 @@ namespace {
 using test::chain_text;
 using test::CubinWriter;
 using test::fixture_bytes;
+using test::Handmade;
+using test::kKernelBytes;
 using test::LineProgram;
+using test::Outcome;
+using test::parse_within_bounds;
+using test::u32_bytes;
 using testing::HasSubstr;
-
-constexpr double kMaxSeconds = 1.0;
-constexpr uint64_t kMaxBytes = 200'000'000;
-
-// Asks about every function, where its neighbours begin and end too.
-void ask(const Image& image) {
-  for (const Function& function : image.functions()) {
-    for (const uint64_t pc : {uint64_t{0}, function.size_bytes / 2, function.size_bytes - 1,
-                              function.size_bytes, UINT64_MAX}) {
-      const Resolution resolution = image.resolve(function.mangled, pc);
-      EXPECT_EQ(resolution.frames.empty(), resolution.status == SourceStatus::kUnmapped);
-    }
-  }
-}
-
-struct Outcome {
-  std::shared_ptr<const Image> image;  // null: refused
-  std::string error;
-};
-
-Outcome parse_within_bounds(std::vector<std::byte> bytes) {
-  const test::HeapMeter meter;
-  Outcome outcome;
-  auto image = Image::parse(std::move(bytes));
-  EXPECT_LT(meter.seconds(), kMaxSeconds);
-  EXPECT_LT(meter.peak_bytes(), kMaxBytes);
-  if (image) {
-    ask(**image);
-    outcome.image = *image;
-  } else {
-    outcome.error = image.error().message;
-    EXPECT_FALSE(outcome.error.empty());
-    EXPECT_EQ(outcome.error.find('\n'), std::string::npos) << outcome.error;
-    EXPECT_LT(outcome.error.size(), 200u) << outcome.error;
-    EXPECT_TRUE(image.error().code == Code::kCorrupt || image.error().code == Code::kUnsupported);
-  }
-  return outcome;
-}
-
 const char* const kDamaged[] = {"inline_chain.sm_90", "apart.sm_75", "linked.sm_120",
                                 "equal_offsets.sm_80"};
 
-// The section headers are the last thing in nvcc's files, so no truncated one is whole.
+// The program headers are the last thing in nvcc's files, so no truncated one is whole.
 TEST(Malformed, TruncatedAnywhere) {
   for (const char* const name : kDamaged) {
     const auto bytes = fixture_bytes(std::string(name) + ".cubin");
@@ -155,30 +120,6 @@ TEST(Malformed, OtherFilesAreRefusedByWhatTheyAre) {
   EXPECT_EQ(parse_within_bounds(bytes).error,
             "not a cubin: its ELF machine is 62, a cubin's is 190");
 }
-
-constexpr uint64_t kKernelBytes = 0x400;
-
-// One kernel `k` and what the test writes about it.
-class Handmade {
- public:
-  Handmade() : symbol_(writer_.kernel("k", kKernelBytes)) { program_.set_address(symbol_); }
-
-  LineProgram& program() { return program_; }
-  CubinWriter& writer() { return writer_; }
-  Outcome end_sequence_and_parse() {
-    program_.end_sequence(kKernelBytes);
-    return parse();
-  }
-  Outcome parse() {
-    writer_.unit(program_, {"a.cu", "b.cu"});
-    return parse_within_bounds(writer_.finish());
-  }
-
- private:
-  CubinWriter writer_;
-  size_t symbol_;
-  LineProgram program_;
-};
 
 TEST(Malformed, TheHandmadeImageItselfIsWellFormed) {
   Handmade image;
@@ -300,122 +241,6 @@ TEST(Malformed, RelocationsToNoSymbol) {
   EXPECT_THAT(image.end_sequence_and_parse().error, HasSubstr("refers to no symbol"));
 }
 
-// Nothing says whose lines they are, and every function begins at 0.
-TEST(LineTable, SequencesThatNoRelocationPlacesAreDropped) {
-  CubinWriter writer;
-  writer.kernel("k", kKernelBytes);
-  LineProgram program;
-  program.raw(std::string("\0\11\2\0\0\0\0\0\0\0\0", 11));
-  program.row(0, 10);
-  program.end_sequence(kKernelBytes);
-  program.row(0, 20);  // without any address
-  program.end_sequence(kKernelBytes);
-  writer.unit(program, {"a.cu"});
-  const Outcome outcome = parse_within_bounds(writer.finish());
-  ASSERT_TRUE(outcome.image) << outcome.error;
-  EXPECT_EQ(chain_text(outcome.image->resolve("k", 0)), "no-lineinfo: k");
-}
-
-TEST(LineTable, NamesThatStartInsideAnotherAreDropped) {
-  for (const uint64_t offset : {1u, 5u, 6u, 100u}) {  // inside, the NUL, the end, beyond
-    Handmade image;
-    image.writer().string("first");
-    image.program().row(0, 10);
-    image.program().inlined_call(1, offset);
-    image.program().row(0, 20);
-    const Outcome outcome = image.end_sequence_and_parse();
-    ASSERT_TRUE(outcome.image) << outcome.error;
-    const Resolution resolution = outcome.image->resolve("k", 0);
-    ASSERT_EQ(resolution.frames.size(), 2u);
-    EXPECT_EQ(resolution.frames[0].mangled, "") << offset;
-    EXPECT_EQ(resolution.frames[0].line, 20u);
-    EXPECT_EQ(resolution.frames[1].mangled, "k");
-  }
-}
-
-TEST(LineTable, LinesAreNotTakenFromBetweenSequences) {
-  CubinWriter writer;
-  const size_t kernel = writer.kernel("k", kKernelBytes);
-  LineProgram program;
-  program.set_address(kernel);
-  program.row(0x10, 10);
-  program.end_sequence(0x20);
-  program.set_address(kernel);
-  program.row(0x100, 20);
-  program.end_sequence(0x200);
-  writer.unit(program, {"a.cu"});
-  const Outcome outcome = parse_within_bounds(writer.finish());
-  ASSERT_TRUE(outcome.image) << outcome.error;
-  const auto at = [&](uint64_t pc) { return chain_text(outcome.image->resolve("k", pc)); };
-  EXPECT_EQ(at(0x0), "no-lineinfo: k");
-  EXPECT_EQ(at(0x10), "resolved: k a.cu:10");
-  EXPECT_EQ(at(0x1f), "resolved: k a.cu:10");
-  EXPECT_EQ(at(0x20), "no-lineinfo: k");
-  EXPECT_EQ(at(0x1f0), "resolved: k a.cu:20");
-  EXPECT_EQ(at(0x200), "no-lineinfo: k");
-}
-
-TEST(LineTable, StoredValueCountsOnlyWithRel) {
-  for (const bool rel : {false, true}) {
-    CubinWriter writer;
-    if (rel) writer.use_rel();
-    const size_t kernel = writer.kernel("k", kKernelBytes);
-    LineProgram program;
-    program.raw(std::string("\0\11\2\x80\0\0\0\0\0\0\0", 11));
-    program.row(0, 10);
-    program.raw(std::string("\2\x80\1", 3));  // to 0x80 or 0x100
-    program.raw(std::string("\0\1\1", 3));
-    writer.unit(program, {"a.cu"});
-    const uint64_t operand = 10 + 5 + 9 + 6 + 8 + 1 + 4 + 3;
-    writer.relocation(operand, static_cast<uint32_t>(kernel));
-    const Outcome outcome = parse_within_bounds(writer.finish());
-    ASSERT_TRUE(outcome.image) << outcome.error;
-    EXPECT_EQ(outcome.image->resolve("k", 0).status,
-              rel ? SourceStatus::kNoLineInfo : SourceStatus::kResolved);
-    EXPECT_EQ(outcome.image->resolve("k", 0x80).status,
-              rel ? SourceStatus::kResolved : SourceStatus::kNoLineInfo);
-  }
-}
-
-// A kernel's own code after a device function inside it: the last row is the device function's.
-TEST(Image, GapsAfterADeviceFunctionAreTheKernelsWithoutALine) {
-  CubinWriter writer;
-  const size_t text = writer.text("k", kKernelBytes);
-  const size_t kernel = writer.symbol("k", text, 0, kKernelBytes, true);
-  writer.symbol("$k$callee", text, 0x100, 0x80, false, true);
-  LineProgram program;
-  program.set_address(kernel);
-  program.row(0, 10);
-  program.row(0x100, 20);
-  program.row(0x200, 11);
-  program.end_sequence(kKernelBytes);
-  writer.unit(program, {"a.cu"});
-  const Outcome outcome = parse_within_bounds(writer.finish());
-  ASSERT_TRUE(outcome.image) << outcome.error;
-  const auto at = [&](uint64_t pc) { return chain_text(outcome.image->resolve("k", pc)); };
-  EXPECT_EQ(at(0xf0), "resolved: k a.cu:10");
-  EXPECT_EQ(at(0x100), "resolved: callee a.cu:20 < k");
-  EXPECT_EQ(at(0x170), "resolved: callee a.cu:20 < k");
-  EXPECT_EQ(at(0x180), "no-lineinfo: k");
-  EXPECT_EQ(at(0x200), "resolved: k a.cu:11");
-}
-
-// Local functions of two files may have one name; which one a PC is in, it does not say.
-TEST(Image, LocalFunctionsOfOneNameHaveNoLine) {
-  CubinWriter writer;
-  LineProgram program;
-  for (const uint32_t line : {10u, 20u}) {
-    const size_t text = writer.text("same" + std::to_string(line), kKernelBytes);
-    program.set_address(writer.symbol("same", text, 0, kKernelBytes, false, true));
-    program.row(0, line);
-    program.end_sequence(kKernelBytes);
-  }
-  writer.unit(program, {"a.cu"});
-  const Outcome outcome = parse_within_bounds(writer.finish());
-  ASSERT_TRUE(outcome.image) << outcome.error;
-  EXPECT_EQ(chain_text(outcome.image->resolve("same", 0)), "no-lineinfo: same");
-}
-
 // What follows claims as much as 20 MB can.
 constexpr uint64_t kLargeBytes = 20'000'000;
 
@@ -448,13 +273,9 @@ TEST(Malformed, PathsThatRepeatALongDirectory) {
     program.row(0, i);
   }
   program.end_sequence(kKernelBytes);
-  const auto u32 = [](size_t value) {
-    const auto narrow = static_cast<uint32_t>(value);
-    return std::string(reinterpret_cast<const char*>(&narrow), 4);
-  };
   const std::string header = std::string("\1\1\xfb\x0e\x0a", 5) + tables;
-  writer.raw_unit(u32(6 + header.size() + program.bytes().size()) + std::string("\2\0", 2) +
-                  u32(header.size()) + header + program.bytes());
+  writer.raw_unit(u32_bytes(6 + header.size() + program.bytes().size()) + std::string("\2\0", 2) +
+                  u32_bytes(header.size()) + header + program.bytes());
   writer.relocation(10 + header.size() + program.operands()[0].offset,
                     static_cast<uint32_t>(kernel));
   EXPECT_THAT(parse_within_bounds(writer.finish()).error, HasSubstr("paths have no end"));
