@@ -308,7 +308,7 @@ class Budget(unittest.TestCase):
             for section in (section_pc, section_pccost):
                 section.run(bench)
             self.assertEqual({r["status"] for r in bench.report.rows}, {"not run"})
-            self.assertEqual(len(bench.report.rows), 11)
+            self.assertEqual(len(bench.report.rows), 12)
 
 
 if __name__ == "__main__":

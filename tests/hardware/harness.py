@@ -198,6 +198,14 @@ class Bench:
             line += ["--summary-json", summary]
         return line + list(options)
 
+    def gpus(self):
+        """Numbers of the GPUs there are."""
+        try:
+            done = self.run(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], 30)
+        except OSError:
+            return ["0"]
+        return done.out.split() if done.ok() and done.out.split() else ["0"]
+
     def source(self, name):
         """A workload's source, as line tables name it."""
         return self.here / name

@@ -4,10 +4,11 @@
 // kernel: on arithmetic, on a chain of dependent loads, on shared memory and barriers. The lines
 // that must be hottest end in the comment `hot: KERNEL`, which the check reads.
 //
-//   hot_loops [--rounds N] [--seconds T] [--launches N] [--graph-after N] [--gate DIR]
+//   hot_loops [--rounds N] [--seconds T] [--launches N] [--graph-after N] [--devices N] [--gate
+//   DIR]
 //
 // --launches: of each kernel a round, with as many empty kernels between them. --graph-after: after
-// so many rounds (0: before the gate) a graph runs in each.
+// so many rounds (0: before the gate) a graph runs in each. --devices: GPUs, in turns.
 #include <cuda_runtime.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "gate.h"
 
@@ -109,6 +111,7 @@ struct Options {
   double seconds = 0;
   int launches = 5;
   int graph_after = -1;
+  int devices = 1;
   const char* gate = nullptr;
 };
 
@@ -125,6 +128,8 @@ Options parse(int argc, char** argv) {
       o.launches = atoi(value);
     else if (strcmp(name, "--graph-after") == 0)
       o.graph_after = atoi(value);
+    else if (strcmp(name, "--devices") == 0)
+      o.devices = atoi(value);
     else if (strcmp(name, "--gate") == 0)
       o.gate = value;
     else {
@@ -136,6 +141,7 @@ Options parse(int argc, char** argv) {
 }
 
 struct Work {
+  int device = 0;
   float* data = nullptr;
   int *next = nullptr, *out = nullptr;
   cudaStream_t stream = nullptr;
@@ -143,6 +149,7 @@ struct Work {
 };
 
 void prepare(Work& w) {
+  check(cudaSetDevice(w.device), "cudaSetDevice");
   check(cudaMalloc(&w.data, kBlocks * kThreads * sizeof(float)), "cudaMalloc");
   check(cudaMalloc(&w.next, kElements * sizeof(int)), "cudaMalloc");
   check(cudaMalloc(&w.out, kBlocks * kThreads * sizeof(int)), "cudaMalloc");
@@ -174,6 +181,7 @@ HW_NOINLINE void launch_graph(const Work& w) {
 }
 
 HW_NOINLINE void run_round(const Options& o, const Work& w, int round) {
+  check(cudaSetDevice(w.device), "cudaSetDevice");
   const auto start = Clock::now();
   for (int i = 0; i < o.launches; ++i) {
     launch_math(w);
@@ -192,19 +200,23 @@ HW_NOINLINE void run_round(const Options& o, const Work& w, int round) {
 
 int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
-  Work work;
-  prepare(work);
+  std::vector<Work> works(options.devices);
+  for (int i = options.devices - 1; i >= 0; --i) {  // the first one's context is current at the end
+    works[i].device = i;
+    prepare(works[i]);
+  }
   const bool graph_first = options.graph_after == 0;
   auto one_beat = [&] {
     beat<<<1, 32>>>();
-    if (graph_first) launch_graph(work);
+    if (graph_first) launch_graph(works[0]);
   };
   const hardware::Gate gate(options.gate);
   gate.open(one_beat);
   const auto start = Clock::now();
   auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   for (int round = 0; round < options.rounds || seconds() < options.seconds; ++round)
-    run_round(options, work, round);
+    for (const Work& work : works) run_round(options, work, round);
+  check(cudaSetDevice(0), "cudaSetDevice");
   gate.close(one_beat);
   check(cudaDeviceSynchronize(), "end");
   printf("{\"end\": true}\n");

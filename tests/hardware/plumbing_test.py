@@ -46,8 +46,11 @@ class FakeBench(Bench):
         fake = self.build / "tests/fake_cuda"
         cupti = fake / "cupti13/libcupti.so.13"
         given = {"LD_LIBRARY_PATH": f"{fake}/lib:{fake}/cupti13", "GPU_PROFILED_CUPTI_PATH": cupti, "LISTENER_CUPTI": cupti,
-                 "STAND_IN_CUBINS": self.cubins, "FAKE_CUDA_REPORT": self.work / "violations"}
+                 "STAND_IN_CUBINS": self.cubins, "FAKE_CUDA_DEVICES": 2, "FAKE_CUDA_REPORT": self.work / "violations"}
         return super().env(**{**given, **values})
+
+    def gpus(self):
+        return ["0", "1"]
 
     def python(self, script, *arguments):
         return [self.work / script.removesuffix(".py"), *arguments]
@@ -73,7 +76,7 @@ def fake_cuptis(bench):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("section", choices=["pc", "pccycles", "pccost", "record"])
+    parser.add_argument("section", choices=["w2", "cost", "pc", "pccycles", "pccost", "record"])
     parser.add_argument("--build", required=True)
     parser.add_argument("--includes", required=True, help="folders of CUPTI's headers, separated by ;")
     parser.add_argument("--out", help="keep the results there")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """pc: PC samples reach source lines, in both tiers, from the start and attached late.
 
-Seconds on an H200 (estimated): w2 20, hot_loops 25, serialized 45, PyTorch and Triton 70, NCCL 60; 220 in all.
+Seconds on an H200 (estimated): w2 20, hot_loops 25, serialized 45, PyTorch and Triton 70, NCCL 60, two
+GPUs 12; 230 in all.
 A part that the time left does not allow says "not run"."""
 import time
 
@@ -176,6 +177,26 @@ def torch_and_triton(bench):
     pc_checks.check_as_good(bench, "Triton", late, start)
 
 
+def two_gpus(bench):
+    """One process, two GPUs: both are sampled at a time, and each sample says which."""
+    name = "hot_loops on two GPUs, continuous"
+    if len(bench.gpus()) < 2:
+        bench.report.add(name, "one GPU", "", "not run")
+        return
+    command = [bench.hot_loops, "--rounds", HOT_ROUNDS // 2, "--devices", 2]
+    counts = w2.listen(bench, command)
+    profile, summary = w2.run_both(bench, name, command, counts, options=CONTINUOUS)
+    check_both(bench, name, profile, summary, HOT_KERNELS, [bench.source("hot_loops.cu")])
+    if profile is None:
+        return
+    samples = code.pc_samples(profile, code.of_kernels(HOT_KERNELS))
+    counts = code.by_label(samples, "gpu_device")
+    attribs = code.by_label(samples, "gpu_pc_attrib")
+    bench.report.require(f"{name}: devices", set(counts) == {"0", "1"} and min(counts.values()) * 3 > sum(counts.values())
+                         and not attribs["kernel-multidevice"],
+                         f"{code.show_counts(counts)}; {code.show_counts(attribs)}", "about half each, none unknown")
+
+
 def check_torch(bench, name, profile, summary):
     pc_checks.check_conserved(bench, name, profile, summary)
     if profile is None:
@@ -258,6 +279,7 @@ def run(bench):
                                 ("serialized, a graph mid-run", 20, lambda: refuses_graphs_midway(bench)),
                                 ("serialized, a graph before", 20, lambda: refuses_graphs_at_start(bench)),
                                 ("torch and Triton, continuous", 80, lambda: torch_and_triton(bench)),
+                                ("hot_loops on two GPUs, continuous", 15, lambda: two_gpus(bench)),
                                 ("NCCL, 2 ranks", 40, lambda: collectives(bench)),
                                 ("torch training, serialized", 30, lambda: torch_serialized(bench))):
         if affords(bench, name, seconds):

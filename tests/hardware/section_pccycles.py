@@ -28,15 +28,6 @@ NAMES = {TIER_CONTINUOUS: "continuous", TIER_SERIALIZED: "serialized"}
 OLDEST_CUPTI = 27
 
 
-def gpus(bench):
-    """Numbers of the GPUs there are."""
-    try:
-        done = bench.run(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], 30)
-    except OSError:
-        return ["0"]
-    return done.out.split() if done.ok() and done.out.split() else ["0"]
-
-
 def drive(bench, target, steps, limit):
     """Runs the (cycles, tier, base) of `steps` on a target. (cycles done, last status, error)."""
     done, status, error = 0, {}, ""
@@ -166,7 +157,7 @@ def on_old_cupti(bench, version, path):
 
 
 def run(bench):
-    numbers = gpus(bench)
+    numbers = bench.gpus()
     bench.report.fact("GPUs", len(numbers))
     jobs = [lambda gpu: under_load(bench, "200 continuous on/off cycles under full load", TIER_CONTINUOUS, gpu, CYCLES),
             lambda gpu: under_load(bench, "200 serialized on/off cycles under full load", TIER_SERIALIZED, gpu, CYCLES,

@@ -15,6 +15,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/fake_cuda/fake_cuda.h"
@@ -71,6 +72,7 @@ const std::map<std::string, const char*> kPcs = {
 };
 
 struct Gpu {
+  CUcontext context = nullptr;
   CUstream stream = nullptr;
   CUgraphExec graph = nullptr;
   std::map<std::string, CUfunction> functions;
@@ -94,7 +96,7 @@ struct Gpu {
   }
 };
 
-Gpu gpu;
+Gpu gpu;  // the one that is current
 
 /// Always inlined: the function that launches is the caller.
 __attribute__((always_inline)) inline void launch(CUfunction function, uint64_t ns,
@@ -114,14 +116,14 @@ void capture_graph(CUfunction node, int nodes) {
   check(cuGraphDestroy(graph), "cuGraphDestroy");
 }
 
-void start() {
-  check(cuInit(0), "cuInit");
+Gpu start(int number) {
+  Gpu made;
   CUdevice device = 0;
-  CUcontext context = nullptr;
-  check(cuDeviceGet(&device, 0), "cuDeviceGet");
-  check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-  check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-  check(cuStreamCreate(&gpu.stream, 0), "cuStreamCreate");
+  check(cuDeviceGet(&device, number), "cuDeviceGet");
+  check(cuDevicePrimaryCtxRetain(&made.context, device), "cuDevicePrimaryCtxRetain");
+  check(cuCtxSetCurrent(made.context), "cuCtxSetCurrent");
+  check(cuStreamCreate(&made.stream, 0), "cuStreamCreate");
+  return made;
 }
 
 }  // namespace
@@ -203,29 +205,41 @@ int w2(const Options& options) {
   return 0;
 }
 
+void hot_loops_round(const Options& options, int round) {
+  const int graph_after = options.number("--graph-after", -1);
+  for (int i = 0; i < options.number("--launches", 5); ++i) {
+    launch_math();
+    launch(gpu.function("hot_loops", "_Z4tinyv"), 1000);
+    launch_chase();
+    launch_shared();
+  }
+  synchronize();
+  if (graph_after >= 0 && round >= graph_after) launch_graph(1);
+}
+
 int hot_loops(const Options& options) {
   check(cuMemsetD8Async(0x1000, 0, 4096, gpu.stream), "memset");
   static char host[4096];
   check(cuMemcpyHtoDAsync(0x1000, host, sizeof host, gpu.stream), "memcpy");
   capture_graph(gpu.function("hot_loops", "_Z10graph_nodev"), 10);
   synchronize();
-  const int graph_after = options.number("--graph-after", -1);
   auto beat = [&] {
     launch(gpu.function("hot_loops", "_Z4beatv"), 1000);
-    if (graph_after == 0) launch_graph(1);
+    if (options.number("--graph-after", -1) == 0) launch_graph(1);
   };
   const hardware::Gate gate(options.text("--gate"));
   gate.open(beat);
+  Gpu second;
+  const bool two = options.number("--devices", 1) > 1;
+  if (two) second = start(1);
   for (int round = 0; round < options.number("--rounds", 0); ++round) {
-    for (int i = 0; i < options.number("--launches", 5); ++i) {
-      launch_math();
-      launch(gpu.function("hot_loops", "_Z4tinyv"), 1000);
-      launch_chase();
-      launch_shared();
+    for (int i = 0; i < (two ? 2 : 1); ++i) {
+      check(cuCtxSetCurrent(gpu.context), "cuCtxSetCurrent");
+      hot_loops_round(options, round);
+      if (two) std::swap(gpu, second);
     }
-    synchronize();
-    if (graph_after >= 0 && round >= graph_after) launch_graph(1);
   }
+  check(cuCtxSetCurrent(gpu.context), "cuCtxSetCurrent");
   gate.close(beat);
   synchronize();
   printf("{\"end\": true}\n");
@@ -302,7 +316,8 @@ int main(int argc, char** argv) {
   const Options options(argc, argv);
   std::string name = argv[0];
   name = name.substr(name.rfind('/') + 1);
-  start();
+  check(cuInit(0), "cuInit");
+  gpu = start(0);
   if (name == "w2") return w2(options);
   if (name == "hot_loops") return hot_loops(options);
   if (name == "pc_torch") return python_steps(options, "\"right\": true");
