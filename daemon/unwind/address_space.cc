@@ -143,7 +143,7 @@ Result<std::shared_ptr<AddressSpace>> AddressSpace::open(ProcessId process, File
     space->namespace_pid_ = status_number(*status, "NSpid:", -1, process.pid);
     space->uid_ = status_number(*status, "Uid:", 1, 0);
   }
-  space->root_ = open_at(space->proc_dir_, "root", O_PATH | O_DIRECTORY);
+  space->root_ = files.root(open_at(space->proc_dir_, "root", O_PATH | O_DIRECTORY));
   space->load();
   space->last_credit_ns_ = now_ns();
   space->refresh_credit_ns_ = kRefreshBurstNs;
@@ -157,7 +157,7 @@ size_t AddressSpace::read_memory(uint64_t address, std::span<uint8_t> out) const
 }
 
 Result<UniqueFd> AddressSpace::open_in_root(const std::string& path) const {
-  const UniqueFd handle = open_path_in_root(root_, path);
+  const UniqueFd handle = open_path_in_root(*root_, path);
   if (!handle.valid()) return fail_errno(Code::kNotFound, errno, path);
   struct stat st = {};
   UniqueFd fd = reopen_regular(handle, st);
@@ -175,7 +175,7 @@ UniqueFd AddressSpace::open_mapped_file(const MapsLine& line) const {
   struct stat st = {};
   if (UniqueFd fd = reopen_regular(open_at(proc_dir_, name, O_PATH), st); fd.valid()) return fd;
   if (line.deleted || line.path.empty() || line.path.front() != '/') return {};
-  const UniqueFd handle = open_path_in_root(root_, line.path);
+  const UniqueFd handle = open_path_in_root(*root_, line.path);
   UniqueFd fd = reopen_regular(handle, st);
   if (!fd.valid() || st.st_ino != line.inode) return {};
   if (st.st_dev != line.dev && !has_odd_device(fd)) return {};

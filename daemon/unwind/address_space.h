@@ -96,7 +96,7 @@ class AddressSpace {
   ProcessId process_;
   FileCache& files_;
   UniqueFd proc_dir_;  // /proc/PID: stays bound to this process, never to a later one
-  UniqueFd root_;
+  std::shared_ptr<const UniqueFd> root_;
   UniqueFd mem_;
   uint32_t namespace_pid_ = 0;
   uint32_t uid_ = 0;

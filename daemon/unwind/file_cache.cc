@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/unwind/file_cache.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <utility>
@@ -56,6 +57,20 @@ Result<std::shared_ptr<ElfFile>> FileCache::from_memory(std::span<const uint8_t>
   key.append(reinterpret_cast<const char*>(image.data()), image.size());
   if (auto it = entries_.find(key); it != entries_.end()) return hit(it->second);
   return insert(std::move(key), ElfFile::from_memory({image.begin(), image.end()}));
+}
+
+std::shared_ptr<const UniqueFd> FileCache::root(UniqueFd fd) {
+  struct statx info = {};
+  constexpr unsigned kWanted = STATX_INO | STATX_MNT_ID;
+  const bool known = fd.valid() && statx(fd.get(), "", AT_EMPTY_PATH, kWanted, &info) == 0 &&
+                     (info.stx_mask & kWanted) == kWanted;
+  if (!known) return std::make_shared<const UniqueFd>(std::move(fd));
+  std::erase_if(roots_, [](const auto& entry) { return entry.second.expired(); });
+  const uint64_t device = uint64_t{info.stx_dev_major} << 32 | info.stx_dev_minor;
+  std::weak_ptr<const UniqueFd>& held = roots_[{info.stx_mnt_id, device, info.stx_ino}];
+  std::shared_ptr<const UniqueFd> root = held.lock();
+  if (!root) held = root = std::make_shared<const UniqueFd>(std::move(fd));
+  return root;
 }
 
 // Entries in use are left alone, so `order_` may be longer than the bound while processes live.

@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 
 #include "daemon/base/result.h"
@@ -37,6 +39,10 @@ class FileCache {
   // An ELF image in memory (the vdso), shared by content.
   Result<std::shared_ptr<ElfFile>> from_memory(std::span<const uint8_t> image);
 
+  // The one descriptor that all processes of this root directory share: it is held until their
+  // profile is written, and thousands of short ones may have come and gone by then.
+  std::shared_ptr<const UniqueFd> root(UniqueFd fd);
+
   [[nodiscard]] size_t size() const { return entries_.size(); }
 
  private:
@@ -51,6 +57,8 @@ class FileCache {
 
   std::unordered_map<std::string, Entry> entries_;
   std::list<std::string> order_;  // least recently opened first
+  // By mount, device and inode. A descriptor keeps its mount, so no other gets the number.
+  std::map<std::tuple<uint64_t, uint64_t, uint64_t>, std::weak_ptr<const UniqueFd>> roots_;
 };
 
 }  // namespace gpuprof::unwind

@@ -288,6 +288,27 @@ TEST(AddressSpace, ExecEndsIt) {
   }
 }
 
+TEST(AddressSpace, ExitedProcessesOfOneRootHoldOneDescriptor) {
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  FileCache files;
+  std::vector<std::shared_ptr<AddressSpace>> spaces;
+  const auto before = descriptors();
+  for (int i = 0; i < 20; ++i) {
+    const Steps child({[] {}});
+    auto space = AddressSpace::open({child.pid(), 0}, files);
+    ASSERT_TRUE(space.has_value());
+    spaces.push_back(*space);
+    spaces.back()->process_exited();
+  }
+  EXPECT_EQ(descriptors(), before + 1);
+  EXPECT_TRUE(spaces[7]->open_in_root("/bin/true").has_value());
+  spaces.clear();
+  EXPECT_EQ(descriptors(), before);
+}
+
 TEST(AddressSpace, OpensInTheTargetsRootRegularFilesOnly) {
   FileCache files;
   auto space = AddressSpace::open({static_cast<uint32_t>(getpid()), 0}, files);
