@@ -61,9 +61,11 @@ Result<Found> find_targets(const Options& options, Console& console) {
     }
     const size_t before = out.with_shim.size();
     auto own = look_at(pid);
-    for (const uint32_t child : target::descendants(pid)) (void)look_at(child).has_value();
+    const std::vector<uint32_t> children = target::descendants(pid);
+    for (const uint32_t child : children) (void)look_at(child).has_value();
     if (out.with_shim.size() == before) {
-      failures.push_back(own.error());
+      failures.push_back(own.error().code == Code::kNoTarget ? diagnose_no_shim(pid, children)
+                                                             : own.error());
     } else {
       out.roots.push_back(*root);
     }

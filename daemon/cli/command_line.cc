@@ -21,6 +21,9 @@ int main_command(int argc, const char* const* argv) {
                  : kExitFailure;
     case Options::Action::kRun:
       return run_command(*options, console);
+    case Options::Action::kCubinResolve:
+    case Options::Action::kCubinInfo:
+      return cubin_command(*options, console);
     case Options::Action::kAttach:
       break;
   }

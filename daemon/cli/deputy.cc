@@ -13,14 +13,16 @@
 #include <vector>
 
 #include "daemon/cli/capabilities.h"
+#include "daemon/cli/cubin_files.h"
 #include "daemon/cli/output_file.h"
 
 namespace gpuprof::cli {
 
 struct Deputy::Request {
-  enum Action : uint32_t { kPublish = 1, kSignal = 2 };
+  enum Action : uint32_t { kPublish = 1, kSignal = 2, kSaveCubin = 3 };
   uint32_t action = 0;
   int32_t argument = 0;  // index of the file, number of the signal
+  char sha256[64] = {};  // kSaveCubin, whose bytes are in the descriptor that comes with it
 };
 
 namespace {
@@ -71,9 +73,51 @@ Result<std::string> signal_command(int pidfd, int number) {
   return fail_errno(Code::kIo, errno, "signalling the command");
 }
 
+// A record and the descriptor that goes with it, if any.
+struct Message {
+  Message(void* data, size_t bytes) : part{data, bytes} {
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+  }
+  void attach(int descriptor) {
+    header.msg_controllen = CMSG_SPACE(sizeof descriptor);
+    cmsghdr* const first = CMSG_FIRSTHDR(&header);
+    first->cmsg_level = SOL_SOCKET;
+    first->cmsg_type = SCM_RIGHTS;
+    first->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(first), &descriptor, sizeof descriptor);
+  }
+  UniqueFd descriptor() {
+    const cmsghdr* const first = CMSG_FIRSTHDR(&header);
+    if (first == nullptr || first->cmsg_type != SCM_RIGHTS) return UniqueFd();
+    int out = -1;
+    std::memcpy(&out, CMSG_DATA(first), sizeof out);
+    return UniqueFd(out);
+  }
+  iovec part;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr header = {};
+};
+
+Result<std::string> save(const CubinFiles* cubins, const std::string& sha256,
+                         const UniqueFd& bytes) {
+  if (cubins == nullptr || !bytes.valid()) return fail(Code::kInternal, "no directory for cubins");
+  auto saved = cubins->save(sha256, bytes.get());
+  if (!saved) return tl::unexpected<Error>(saved.error());
+  return std::string(*saved ? "saved" : "");
+}
+
+void keep_needed_capabilities(const CubinFiles* cubins) {
+  std::vector<cap_value_t> needed = {CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_KILL};
+  if (cubins != nullptr && cubins->gives_away()) needed.push_back(CAP_CHOWN);
+  (void)keep_capabilities(needed).has_value();  // as it is, it does no more than it is asked
+}
+
 }  // namespace
 
-Result<Deputy> Deputy::start(std::span<OutputFile* const> files, pid_t command) {
+Result<Deputy> Deputy::start(std::span<OutputFile* const> files, pid_t command,
+                             const CubinFiles* cubins) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
     return fail_errno(Code::kIo, errno, "socketpair");
@@ -92,18 +136,24 @@ Result<Deputy> Deputy::start(std::span<OutputFile* const> files, pid_t command) 
   std::vector<int> kept = {theirs.get()};
   if (pidfd.valid()) kept.push_back(pidfd.get());
   for (const OutputFile* file : files) file->add_descriptors(kept);
+  if (cubins != nullptr) cubins->add_descriptors(kept);
   close_all_but(std::move(kept));
-  constexpr cap_value_t kNeeded[] = {CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_KILL};
-  (void)keep_capabilities(kNeeded).has_value();  // as it is, it does no more than it is asked
+  keep_needed_capabilities(cubins);
   for (;;) {
     Request request;
-    const ssize_t got = again([&] { return ::recv(theirs.get(), &request, sizeof request, 0); });
+    Message message(&request, sizeof request);
+    message.header.msg_controllen = sizeof message.control;
+    const ssize_t got =
+        again([&] { return ::recvmsg(theirs.get(), &message.header, MSG_CMSG_CLOEXEC); });
     if (got != static_cast<ssize_t>(sizeof request)) break;  // the profiler has ended
     Result<std::string> result = fail(Code::kInternal, "unknown request");
     const auto index = static_cast<size_t>(request.argument);
     if (request.action == Request::kPublish && index < files.size())
       result = files[index]->publish();
     if (request.action == Request::kSignal) result = signal_command(pidfd.get(), request.argument);
+    if (request.action == Request::kSaveCubin)
+      result =
+          save(cubins, std::string(request.sha256, sizeof request.sha256), message.descriptor());
     const Answer answer = answer_of(result);
     again([&] { return ::send(theirs.get(), &answer, sizeof answer, MSG_NOSIGNAL); });
   }
@@ -120,10 +170,12 @@ Deputy::~Deputy() {
   again([&] { return ::waitpid(pid_, nullptr, 0); });
 }
 
-Result<std::string> Deputy::ask(const Request& request) {
+Result<std::string> Deputy::ask(const Request& request, int descriptor) {
   Answer answer;
-  ssize_t got =
-      again([&] { return ::send(socket_.get(), &request, sizeof request, MSG_NOSIGNAL); });
+  Request copy = request;
+  Message message(&copy, sizeof copy);
+  if (descriptor >= 0) message.attach(descriptor);
+  ssize_t got = again([&] { return ::sendmsg(socket_.get(), &message.header, MSG_NOSIGNAL); });
   if (got == static_cast<ssize_t>(sizeof request))
     got = again([&] { return ::recv(socket_.get(), &answer, sizeof answer, 0); });
   if (got != static_cast<ssize_t>(sizeof answer) || answer.text_bytes > kMaxText)
@@ -135,11 +187,19 @@ Result<std::string> Deputy::ask(const Request& request) {
 }
 
 Result<std::string> Deputy::publish(uint32_t file) {
-  return ask({Request::kPublish, static_cast<int32_t>(file)});
+  return ask({Request::kPublish, static_cast<int32_t>(file), {}});
+}
+
+Result<bool> Deputy::save_cubin(const std::string& sha256, int from) {
+  Request request{Request::kSaveCubin, 0, {}};
+  sha256.copy(request.sha256, sizeof request.sha256);
+  auto done = ask(request, from);
+  if (!done) return tl::unexpected<Error>(done.error());
+  return !done->empty();
 }
 
 Status Deputy::signal(int number) {
-  auto done = ask({Request::kSignal, number});
+  auto done = ask({Request::kSignal, number, {}});
   if (!done) return tl::unexpected<Error>(done.error());
   return {};
 }

@@ -80,6 +80,7 @@ class DeviceModules {
   // Reads that were given up.
   [[nodiscard]] size_t stuck() const { return thread_.stuck(); }
   [[nodiscard]] cubin::Store& store() { return *store_; }
+  [[nodiscard]] const cubin::Store& store() const { return *store_; }
 
  private:
   enum class State : uint8_t { kWaiting, kInFlight, kRead, kFailed };

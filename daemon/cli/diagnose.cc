@@ -51,6 +51,23 @@ Error diagnose_no_shim(uint32_t pid) {
   return Error{Code::kNoTarget, 0, explain_no_shim(facts)};
 }
 
+Error diagnose_no_shim(uint32_t pid, const std::vector<uint32_t>& children) {
+  auto uses_cuda = [](uint32_t process) {
+    const auto mappings = target::file_mappings(process);
+    return mappings && std::ranges::any_of(*mappings, [](const target::Mapping& mapping) {
+             return mapping.file_name().starts_with("libcuda.so");
+           });
+  };
+  const Error own = diagnose_no_shim(pid);
+  if (own.code != Code::kNoTarget || children.empty() || uses_cuda(pid)) return own;
+  const auto child = std::ranges::find_if(children, uses_cuda);
+  if (child != children.end()) return diagnose_no_shim(*child);
+  return {own.code, own.sys_errno,
+          own.message + (children.size() == 1 ? "; its child does not, either"
+                                              : "; none of its " + std::to_string(children.size()) +
+                                                    " children does, either")};
+}
+
 std::optional<Error> explain_state(uint32_t pid, const target::ShimStatus& status) {
   const std::string who = "process " + std::to_string(pid);
   const std::string text = status.reason_text.empty() ? "no reason given" : status.reason_text;

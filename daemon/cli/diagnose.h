@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/base/result.h"
 #include "daemon/target/shim_channel.h"
@@ -24,6 +25,10 @@ std::string explain_no_shim(const InjectionFacts& facts);
 
 // Looks at `pid` and explains. kNoTarget, or what prevented looking.
 Error diagnose_no_shim(uint32_t pid);
+
+// The same for a process and its `children`, none of which has the shim: of one that uses CUDA, if
+// any does.
+Error diagnose_no_shim(uint32_t pid, const std::vector<uint32_t>& children);
 
 // A shim that is there and cannot trace: declined, inert, busy, failed by CUPTI. kUnavailable: it
 // tries again by itself. Nullopt: it can.

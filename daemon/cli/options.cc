@@ -16,7 +16,7 @@ namespace {
 struct RawOptions {
   std::vector<std::string> pids;
   std::string duration, output, stack_rate, summary_json, python = "on", user, shim, fallback, seed;
-  std::string pc_sampling = "off", pc_period;
+  std::string pc_sampling = "off", pc_period, save_cubins;
   bool force = false, version = false;
   bool no_uprobe_multi = false, no_sleepable = false, no_nop5 = false, no_find_vma = false;
 };
@@ -46,6 +46,9 @@ void add_common(CLI::App& app, RawOptions& raw) {
   app.add_option("--pc-period", raw.pc_period,
                  "sample every 2^N cycles, 5 to 31 (default: chosen for the GPU)")
       ->type_name("N");
+  app.add_option("--save-cubins", raw.save_cubins,
+                 "save each sampled cubin there as <sha256>.cubin, for nvdisasm and ncu")
+      ->type_name("DIR");
   app.add_option("--summary-json", raw.summary_json, "write the accounting as JSON")
       ->type_name("FILE");
   // Hidden: force what an older kernel would make us do, fix the sampler's seed.
@@ -65,6 +68,11 @@ Status check_pc_sampling(const RawOptions& raw, Options& out) {
     return fail(Code::kInvalidArgument, "--pc-sampling: '" + raw.pc_sampling +
                                             "' is neither off, continuous nor serialized");
   }
+  out.save_cubins = raw.save_cubins;
+  if (out.tier == GPUPROF_TIER_TRACE && !raw.save_cubins.empty())
+    return fail(Code::kInvalidArgument,
+                "--save-cubins saves what is sampled: it needs --pc-sampling continuous or "
+                "serialized");
   if (raw.pc_period.empty()) return {};
   if (!parse_number(raw.pc_period, out.pc_period) || out.pc_period < 5 || out.pc_period > 31)
     return fail(Code::kInvalidArgument,
@@ -73,6 +81,41 @@ Status check_pc_sampling(const RawOptions& raw, Options& out) {
     return fail(Code::kInvalidArgument,
                 "--pc-period has no use without --pc-sampling continuous or serialized");
   return {};
+}
+
+struct CubinCommands {
+  CLI::App* cubin;
+  CLI::App* resolve;
+  CLI::App* info;
+};
+
+CubinCommands add_cubin(CLI::App& app, CubinQuery& query) {
+  CubinCommands out{};
+  out.cubin = app.add_subcommand("cubin",
+                                 "functions and source lines of a cubin:\n"
+                                 "gpu-profiled cubin resolve FILE --function F --pc 0x10,0x20\n"
+                                 "gpu-profiled cubin info FILE");
+  out.cubin->require_subcommand(1);
+  out.resolve = out.cubin->add_subcommand("resolve",
+                                          "the source line of each pc, and the inlined "
+                                          "calls that led there, innermost first");
+  out.resolve->add_option("FILE", query.file, "the cubin")->required();
+  out.resolve->add_option("--function", query.function, "mangled name of the kernel or function")
+      ->type_name("F")
+      ->required();
+  out.resolve
+      ->add_option("--pc", query.pcs,
+                   "offsets in the function, hexadecimal: 0x10,0x20, or @FILE with one a line")
+      ->type_name("LIST")
+      ->required();
+  out.info = out.cubin->add_subcommand("info", "architecture, functions, line info, hashes");
+  out.info->add_option("FILE", query.file, "the cubin")->required();
+  for (CLI::App* const command : {out.resolve, out.info}) {
+    command->add_flag("--json", query.json, "as JSON");
+    command->set_help_flag("-h,--help", "print this help");
+  }
+  out.cubin->set_help_flag("-h,--help", "print this help");
+  return out;
 }
 
 Status check_common(const RawOptions& raw, Options& out) {
@@ -166,6 +209,7 @@ Result<Options> parse_options(int argc, const char* const* argv) {
   run->add_option("--shim", raw.shim,
                   "the shim to inject (default: GPU_PROFILED_SHIM, else the installed one)")
       ->type_name("PATH");
+  const CubinCommands cubin = add_cubin(app, out.cubin);
   try {
     app.parse(ours);
   } catch (const CLI::CallForHelp&) {
@@ -180,6 +224,13 @@ Result<Options> parse_options(int argc, const char* const* argv) {
   if (raw.version) {
     out.action = Options::Action::kPrint;
     out.text = std::string("gpu-profiled ") + kVersion + "\n";
+    return out;
+  }
+  if (cubin.cubin->parsed()) {
+    if (!raw.pids.empty() || run->parsed() || separator)
+      return fail(Code::kInvalidArgument, "cubin reads a file: it goes with no process");
+    out.action =
+        cubin.info->parsed() ? Options::Action::kCubinInfo : Options::Action::kCubinResolve;
     return out;
   }
   if (auto ok = check_common(raw, out); !ok) return tl::unexpected<Error>(ok.error());

@@ -14,8 +14,17 @@
 
 namespace gpuprof::cli {
 
+// cubin resolve, cubin info
+struct CubinQuery {
+  std::string file;
+  std::string function;  // mangled
+  std::string pcs;       // parse_pcs()
+  bool json = false;
+};
+
 struct Options {
-  enum class Action { kAttach, kRun, kPrint };  // kPrint: --help or --version
+  // kPrint: --help or --version
+  enum class Action { kAttach, kRun, kCubinResolve, kCubinInfo, kPrint };
   Action action = Action::kAttach;
   std::string text;  // kPrint
 
@@ -29,6 +38,10 @@ struct Options {
   uint32_t pc_period = 0;                  // log2 cycles, 5 to 31; 0 default
   uint64_t seed = 0;                       // of the shim's sampler; 0 random
   std::string debug_fallback;              // ProbeOptions::add_fallbacks()
+
+  std::string save_cubins;  // directory; empty: none
+
+  CubinQuery cubin;
 
   // kRun only
   bool python = true;

@@ -6,22 +6,47 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "daemon/cli/device_modules.h"
 #include "daemon/cli/json_writer.h"
 #include "daemon/cli/options.h"
+#include "daemon/cubin/store.h"
+#include "daemon/join/assemble.h"
+#include "daemon/join/joiner.h"
 #include "daemon/target/shim_status.h"
 
 namespace gpuprof::cli {
 
+using PcCounters = std::array<uint64_t, 16>;  // by enum gpuprof_pc_counter
+
 // "off", "continuous", "serialized": the words of --pc-sampling.
 const char* pc_tier_name(gpuprof_tier tier);
 
-// What the shim counted since we came: `pc` less what stood in `before`.
-std::array<uint64_t, 16> pc_counters_since(const target::PcStatus& pc,
-                                           const std::array<uint64_t, 16>& before);
+// What became of the PC samples of one process, or of all together.
+struct PcResult {
+  join::PcAccounting accounting;
+  join::WindowCounts windows;
+  join::SourceCounts sources;
+  ModuleCounts cubins;
+  uint32_t period = 0;  // log2 cycles, of the windows; 0: unknown
 
-// The member pc_sampling of a target's open object.
+  PcResult& operator+=(const PcResult& other);
+};
+
+// The members of an open object: samples, windows, cubins.
+void write_pc_result(JsonWriter& json, const PcResult& result);
+
+// The member pc_sampling of a target's open object: what was asked, what the shim says, the result.
+// The shim's counters are told since we came: less what stood in `before`.
 void write_pc_sampling(JsonWriter& json, const Options& options, const target::PcStatus& pc,
-                       const std::array<uint64_t, 16>& before);
+                       const PcCounters& before, const PcResult& result);
+
+// One object.
+void write_store(JsonWriter& json, const cubin::StoreStats& stats);
+
+// Rows of the summary for people: name and text.
+std::vector<std::pair<const char*, std::string>> pc_rows(const PcResult& result);
 
 }  // namespace gpuprof::cli

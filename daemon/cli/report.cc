@@ -21,23 +21,6 @@ constexpr const char* kProbeNames[GPUPROF_PROBE_COUNT] = {
 constexpr const char* kEndNames[unwind::kStackEndCount] = {
     "invalid", "whole", "cut", "no_cfi", "no_module", "bad_frame", "too_deep", "no_stack"};
 
-std::string grouped(uint64_t number) {
-  const std::string digits = std::to_string(number);
-  std::string out;
-  for (size_t at = 0; at < digits.size(); ++at) {
-    if (at > 0 && (digits.size() - at) % 3 == 0) out += ',';
-    out += digits[at];
-  }
-  return out;
-}
-
-std::string percent(uint64_t part, uint64_t whole) {
-  char out[32];
-  std::snprintf(out, sizeof out, "%.1f %%",
-                whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole));
-  return out;
-}
-
 template <class Array>
 uint64_t sum(const Array& values) {
   uint64_t out = 0;
@@ -95,7 +78,7 @@ void write_record(JsonWriter& json, const ProcessRecord& record) {
 }
 
 void write_control(JsonWriter& json, const Options& asked, const Controlled& target,
-                   const ProcessRecord* record) {
+                   const ProcessRecord* record, const PcResult& pc) {
   json.field("state", target::state_name(target.status.state));
   json.field("cupti_version", target.status.cupti_version);
   json.field("cupti_path", target.status.cupti_path);
@@ -103,12 +86,41 @@ void write_control(JsonWriter& json, const Options& asked, const Controlled& tar
   json.field("arms", target.status.arms);
   json.field("modules", target.status.module_count);
   if (asked.tier > GPUPROF_TIER_TRACE)
-    write_pc_sampling(json, asked, target.pc, target.pc_counters_before);
+    write_pc_sampling(json, asked, target.pc, target.pc_counters_before, pc);
   json.field("exited", target.exited);
   json.field("gap_ns", gap_ns(target, record));
   if (!target.status.unknown_knobs.empty())
     json.field("unknown_knobs", target.status.unknown_knobs);
   if (!target.trouble.empty()) json.field("trouble", target.trouble);
+}
+
+// Of one process; one that sent nothing has modules only.
+PcResult pc_result(const Session& session, const join::JoinResult& result, ProcessId id,
+                   const join::AssembleStats& assembled) {
+  PcResult out;
+  out.cubins = session.recorder().device_modules().counts(id);
+  for (size_t i = 0; i < result.processes.size(); ++i) {
+    const join::ProcessResult& process = result.processes[i];
+    if (process.process != id) continue;
+    out.accounting = process.lifetime.pc;
+    out.windows = process.windows;
+    out.period = process.pc_period;
+    if (i < assembled.sources.size()) out.sources = assembled.sources[i];
+  }
+  return out;
+}
+
+// The sum over all processes.
+PcResult pc_total(const Session& session, const join::JoinResult& result,
+                  const join::AssembleStats& assembled) {
+  PcResult out;
+  bool all_known = true;
+  for (const join::ProcessResult& process : result.processes) {
+    out += pc_result(session, result, process.process, assembled);
+    all_known = all_known && process.lifetime.pc.emitted.has_value();
+  }
+  if (!all_known) out.accounting.emitted.reset();  // a part of the sum is no sum
+  return out;
 }
 
 }  // namespace
@@ -133,7 +145,7 @@ join::Accounting total_accounting(const join::JoinResult& result) {
 }
 
 std::string human_summary(const Session& session, const join::JoinResult& result,
-                          const std::string& written) {
+                          const std::string& written, const join::AssembleStats& assembled) {
   const join::Accounting account = total_accounting(result);
   uint64_t stacks = 0, whole = 0, devices = 0;
   for (const auto& [id, record] : const_cast<Session&>(session).recorder().processes()) {
@@ -158,6 +170,9 @@ std::string human_summary(const Session& session, const join::JoinResult& result
                           percent(account.sampled_ns, account.received_ns) + ", unmatched " +
                           percent(sum(account.unattributed_ns), account.received_ns));
   if (stacks > 0) row("stacks", grouped(stacks) + " taken, " + percent(whole, stacks) + " whole");
+  if (session.options().tier > GPUPROF_TIER_TRACE) {
+    for (const auto& [name, text] : pc_rows(pc_total(session, result, assembled))) row(name, text);
+  }
   const uint64_t lost = sum(account.lost_ring) + sum(account.lost_shim) + account.evicted;
   row("lost", lost == 0
                   ? "nothing"
@@ -186,6 +201,12 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
   json.key("total");
   json.begin_object();
   write_accounting(json, total_accounting(result));
+  if (session.options().tier > GPUPROF_TIER_TRACE) {
+    json.key("pc_sampling");
+    json.begin_object();
+    write_pc_result(json, pc_total(session, result, assembled));
+    json.end_object();
+  }
   json.end_object();
   json.key("targets");
   json.begin_array();
@@ -197,7 +218,8 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
     if (record != nullptr) write_record(json, *record);
     const auto control = session.controlled().find(process.process);
     if (control != session.controlled().end())
-      write_control(json, session.options(), control->second, record);
+      write_control(json, session.options(), control->second, record,
+                    pc_result(session, result, process.process, assembled));
     json.end_object();
   }
   for (const auto& [id, target] : session.controlled()) {  // those that never sent a record
@@ -208,7 +230,8 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
     write_accounting(json, join::Accounting());
     const ProcessRecord* record = record_of(session, id);
     if (record != nullptr) write_record(json, *record);
-    write_control(json, session.options(), target, record);
+    write_control(json, session.options(), target, record,
+                  pc_result(session, result, id, assembled));
     json.end_object();
   }
   json.end_array();
@@ -227,6 +250,10 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
   json.field("programs_refused", const_cast<Session&>(session).recorder().programs_refused());
   json.field("labels_suppressed", assembled.labels_suppressed);
   json.end_object();
+  if (session.options().tier > GPUPROF_TIER_TRACE) {
+    json.key("cubin_store");
+    write_store(json, session.recorder().device_modules().store().stats());
+  }
   json.key("rings");
   write_rings(json, session.probes().counters());
   json.end_object();

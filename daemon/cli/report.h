@@ -14,7 +14,7 @@ namespace gpuprof::cli {
 // A few lines for stderr: file, GPU time, executions, how sure the attribution is, what was lost.
 // `written` empty: no file was written.
 std::string human_summary(const Session& session, const join::JoinResult& result,
-                          const std::string& written);
+                          const std::string& written, const join::AssembleStats& assembled);
 
 // The accounting identity per target, design section 9.
 std::string json_summary(const Session& session, const join::JoinResult& result,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/report_parts.h"
 
+#include <cstdio>
 #include <iterator>
 #include <numeric>
 
@@ -29,6 +30,23 @@ uint64_t sum(const Array& values) {
 }
 
 }  // namespace
+
+std::string grouped(uint64_t number) {
+  const std::string digits = std::to_string(number);
+  std::string out;
+  for (size_t at = 0; at < digits.size(); ++at) {
+    if (at > 0 && (digits.size() - at) % 3 == 0) out += ',';
+    out += digits[at];
+  }
+  return out;
+}
+
+std::string percent(uint64_t part, uint64_t whole) {
+  char out[32];
+  std::snprintf(out, sizeof out, "%.1f %%",
+                whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+  return out;
+}
 
 const char* drop_name(uint32_t drop_class) { return kDropNames[drop_class]; }
 const char* loss_name(size_t reason) { return kLossNames[reason]; }

@@ -13,6 +13,11 @@
 
 namespace gpuprof::cli {
 
+// "1,234,567".
+std::string grouped(uint64_t number);
+// "12.5 %".
+std::string percent(uint64_t part, uint64_t whole);
+
 // Names of the JSON's keys: the enums' own words.
 const char* drop_name(uint32_t drop_class);  // below GPUPROF_DROP_CLASS_COUNT
 const char* loss_name(size_t reason);        // of probe::LossReason

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/result_files.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <ctime>
 
 #include "daemon/cli/capabilities.h"
@@ -38,13 +41,18 @@ Result<ResultFiles> ResultFiles::open(const Options& options, const Invoker& own
     if (!json) return tl::unexpected<Error>(json.error());
     out.json_.emplace(std::move(*json));
   }
+  if (!options.save_cubins.empty()) {
+    auto cubins = CubinFiles::open(options.save_cubins, owner);
+    if (!cubins) return tl::unexpected<Error>(cubins.error());
+    out.cubins_.emplace(std::move(*cubins));
+  }
   return out;
 }
 
 Status ResultFiles::drop_privileges(const Session& session, pid_t command, Console& console) {
   std::vector<OutputFile*> files = {&profile_};
   if (json_) files.push_back(&*json_);
-  auto deputy = Deputy::start(files, command);
+  auto deputy = Deputy::start(files, command, cubins_ ? &*cubins_ : nullptr);
   if (!deputy) return tl::unexpected<Error>(deputy.error());
   deputy_ = std::make_unique<Deputy>(std::move(*deputy));
   for (uint32_t i = 0; i < files.size(); ++i) files[i]->delegate(*deputy_, i);
@@ -57,6 +65,35 @@ Status ResultFiles::drop_privileges(const Session& session, pid_t command, Conso
   return {};
 }
 
+// The deputy gets them as memfds: it copies bytes and gives names.
+bool ResultFiles::save_cubins(Session& session, Console& console) {
+  size_t saved = 0, there = 0;
+  DeviceModules& modules = session.recorder().device_modules();
+  for (const std::string& sha256 : modules.sampled()) {
+    auto bytes = modules.store().bytes(sha256);
+    if (!bytes) continue;  // evicted: the profile does not have it either
+    const UniqueFd file(::memfd_create("gpu-profiled-cubin", MFD_CLOEXEC));
+    size_t at = 0;
+    while (file.valid() && at < bytes->size()) {
+      const ssize_t put = ::write(file.get(), bytes->data() + at, bytes->size() - at);
+      if (put <= 0) break;
+      at += static_cast<size_t>(put);
+    }
+    Result<bool> done = fail(Code::kIo, "no memory to save a cubin");
+    if (at == bytes->size())
+      done = deputy_ ? deputy_->save_cubin(sha256, file.get()) : cubins_->save(sha256, file.get());
+    if (!done) {
+      console.line(done.error().message);
+      return false;
+    }
+    ++(*done ? saved : there);
+  }
+  console.line("saved " + std::to_string(saved) + (saved == 1 ? " cubin" : " cubins") + " in " +
+               cubins_->path() +
+               (there == 0 ? "" : " (" + std::to_string(there) + " more were there)"));
+  return true;
+}
+
 int ResultFiles::write(Session& session, const join::JoinResult& result, Console& console) {
   join::AssembleStats assembled;
   join::Model model = join::assemble(result, session.recorder().stacks(), session.recorder(),
@@ -65,6 +102,9 @@ int ResultFiles::write(Session& session, const join::JoinResult& result, Console
   model.time_unix_ns = unix_ns() - static_cast<int64_t>(monotonic_ns() - session.started_ns());
   model.comments = profile_comments(session, result);
   int exit_code = kExitProfileWritten;
+  // An idle GPU is an answer, too, and whoever attaches once a minute wants no failure of it.
+  if (result.rows.empty())
+    console.line("no GPU work ran while it was observed: the profile is empty");
   std::string written;
   auto bytes = pprof::serialize(model);
   auto path =
@@ -82,7 +122,8 @@ int ResultFiles::write(Session& session, const join::JoinResult& result, Console
       exit_code = kExitFailure;
     }
   }
-  console.block(human_summary(session, result, written));
+  if (cubins_ && !save_cubins(session, console)) exit_code = kExitFailure;
+  console.block(human_summary(session, result, written, assembled));
   return exit_code;
 }
 

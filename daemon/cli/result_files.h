@@ -8,6 +8,7 @@
 #include <string>
 
 #include "daemon/cli/console.h"
+#include "daemon/cli/cubin_files.h"
 #include "daemon/cli/deputy.h"
 #include "daemon/cli/invoker.h"
 #include "daemon/cli/options.h"
@@ -33,10 +34,12 @@ class ResultFiles {
   int write(Session& session, const join::JoinResult& result, Console& console);
 
  private:
+  bool save_cubins(Session& session, Console& console);
   explicit ResultFiles(OutputFile profile) : profile_(std::move(profile)) {}
   std::unique_ptr<Deputy> deputy_;  // outlives the files
   OutputFile profile_;
   std::optional<OutputFile> json_;
+  std::optional<CubinFiles> cubins_;
 };
 
 }  // namespace gpuprof::cli

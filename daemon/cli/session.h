@@ -79,6 +79,7 @@ class Session {
   join::JoinResult finish(std::chrono::milliseconds patience, const std::function<bool()>& hurry);
 
   [[nodiscard]] Recorder& recorder() { return recorder_; }
+  [[nodiscard]] const Recorder& recorder() const { return recorder_; }
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const std::map<ProcessId, Controlled>& controlled() const { return controlled_; }
   [[nodiscard]] const probe::ProbeSession& probes() const { return *probes_; }

@@ -36,6 +36,14 @@ TEST(DiagnoseNoShim, OurselvesWithoutCuda) {
   EXPECT_NE(error.message.find("libcuda is not mapped"), std::string::npos);
 }
 
+TEST(DiagnoseNoShim, NamesTheChildrenThatWereLookedAt) {
+  const auto self = static_cast<uint32_t>(::getpid());
+  EXPECT_EQ(diagnose_no_shim(self, {}).message, diagnose_no_shim(self).message);
+  EXPECT_NE(diagnose_no_shim(self, {self, self}).message.find("none of its 2 children does"),
+            std::string::npos);
+  EXPECT_NE(diagnose_no_shim(self, {self}).message.find("its child does not"), std::string::npos);
+}
+
 TEST(ExplainState, OnlyWhatCannotTrace) {
   target::ShimStatus status;
   status.reason_text = "no libcupti.so.13: install cuda-cupti";

@@ -57,6 +57,21 @@ TEST(Options, PcSampling) {
   EXPECT_EQ(run->pc_period, 12u);
 }
 
+TEST(Options, Cubin) {
+  auto resolve =
+      parse({"cubin", "resolve", "a.cubin", "--function", "f", "--pc", "0x10,20", "--json"});
+  ASSERT_TRUE(resolve.has_value()) << resolve.error().message;
+  EXPECT_EQ(resolve->action, Options::Action::kCubinResolve);
+  EXPECT_EQ(resolve->cubin.file, "a.cubin");
+  EXPECT_EQ(resolve->cubin.function, "f");
+  EXPECT_EQ(resolve->cubin.pcs, "0x10,20");
+  EXPECT_TRUE(resolve->cubin.json);
+  auto info = parse({"cubin", "info", "a.cubin"});
+  ASSERT_TRUE(info.has_value()) << info.error().message;
+  EXPECT_EQ(info->action, Options::Action::kCubinInfo);
+  EXPECT_FALSE(info->cubin.json);
+}
+
 TEST(Options, HiddenFallbacks) {
   auto options =
       parse({"--pid", "1", "--debug-no-uprobe-multi", "--debug-no-find-vma", "--debug-seed", "5"});
@@ -70,9 +85,9 @@ TEST(Options, HelpAndVersion) {
   ASSERT_TRUE(help.has_value());
   EXPECT_EQ(help->action, Options::Action::kPrint);
   for (const char* name : {"--pid", "--duration", "--output", "--stack-rate", "--summary-json",
-                           "--pc-sampling", "--pc-period", "run"})
+                           "--pc-sampling", "--pc-period", "cubin", "run"})
     EXPECT_NE(help->text.find(name), std::string::npos) << name;
-  for (const char* name : {"--debug", "--all", "--window", "doctor", "cubin"})
+  for (const char* name : {"--debug", "--all", "--window", "doctor"})
     EXPECT_EQ(help->text.find(name), std::string::npos)
         << name << " is not built, so it is not shown";
   auto run_help = parse({"run", "--help"});
@@ -102,6 +117,13 @@ INSTANTIATE_TEST_SUITE_P(
         std::vector<const char*>{"--pid", "1", "--pc-sampling", "continuous", "--pc-period", "32"},
         std::vector<const char*>{"--pid", "1", "--pc-sampling", "continuous", "--pc-period",
                                  "2^10"},
+        std::vector<const char*>{"--pid", "1", "--save-cubins", "d"},
+        std::vector<const char*>{"cubin"}, std::vector<const char*>{"cubin", "info"},
+        std::vector<const char*>{"cubin", "resolve", "a", "--pc", "1"},
+        std::vector<const char*>{"cubin", "resolve", "a", "--function", "f"},
+        std::vector<const char*>{"cubin", "info", "a", "--pc", "1"},
+        std::vector<const char*>{"--pid", "1", "cubin", "info", "a"},
+        std::vector<const char*>{"cubin", "info", "a", "--", "prog"},
         std::vector<const char*>{"doctor"}, std::vector<const char*>{"--pid"},
         std::vector<const char*>{"--pid", "x"}, std::vector<const char*>{"--pid", "0"},
         std::vector<const char*>{"--pid", "-3"}, std::vector<const char*>{"--pid", "99999999999"},

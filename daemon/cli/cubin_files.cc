@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/cubin_files.h"
+
+#include <fcntl.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace gpuprof::cli {
+namespace {
+
+constexpr mode_t kMode = 0600;
+
+tl::unexpected<Error> failed(int error, const std::string& path) {
+  return fail_errno(Code::kIo, error, "--save-cubins " + path);
+}
+
+bool is_sha256(const std::string& text) {
+  return text.size() == 64 && std::ranges::all_of(text, [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+}  // namespace
+
+Result<CubinFiles> CubinFiles::open(const std::string& path, const Invoker& owner) {
+  CubinFiles out;
+  out.path_ = path;
+  out.uid_ = owner.uid;
+  out.gid_ = owner.gid;
+  out.gives_away_ = owner.uid != ::geteuid();
+  const bool made = ::mkdir(path.c_str(), 0700) == 0;
+  if (!made && errno != EEXIST) return failed(errno, path);
+  // What we have just made is no link; what the user named may be one.
+  const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (made ? O_NOFOLLOW : 0);
+  out.directory_.reset(::open(path.c_str(), flags));
+  if (!out.directory_.valid()) return failed(errno, path);
+  if (made && out.gives_away_ && ::fchown(out.directory_.get(), owner.uid, owner.gid) != 0)
+    return failed(errno, path);
+  if (::faccessat(out.directory_.get(), ".", W_OK | X_OK, AT_EACCESS) != 0)
+    return failed(errno, path);
+  return out;
+}
+
+Status CubinFiles::fill(int file, int from) const {
+  if (::fchmod(file, kMode) != 0 || (gives_away_ && ::fchown(file, uid_, gid_) != 0))
+    return failed(errno, path_);
+  off_t at = 0;
+  for (;;) {
+    const ssize_t put = ::sendfile(file, from, &at, 1 << 20);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return failed(errno, path_);
+    if (put == 0) break;
+  }
+  if (::fsync(file) != 0) return failed(errno, path_);  // a full disk shows here at the latest
+  return {};
+}
+
+Result<bool> CubinFiles::save(const std::string& sha256, int from) const {
+  if (!is_sha256(sha256)) return fail(Code::kInternal, "no SHA-256");
+  const std::string name = sha256 + ".cubin";
+  const int directory = directory_.get();
+  struct stat info = {};
+  if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return false;
+  std::string temporary;
+  UniqueFd file(::openat(directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode));
+  if (!file.valid() &&
+      (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT || errno == EINVAL)) {
+    temporary = "." + name + "." + std::to_string(::getpid()) + ".tmp";
+    file.reset(::openat(directory, temporary.c_str(),
+                        O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, kMode));
+  }
+  if (!file.valid()) return failed(errno, path_);
+  auto filled = fill(file.get(), from);
+  int linked = -1;
+  if (filled) {
+    const std::string link = "/proc/self/fd/" + std::to_string(file.get());
+    linked = temporary.empty()
+                 ? ::linkat(AT_FDCWD, link.c_str(), directory, name.c_str(), AT_SYMLINK_FOLLOW)
+                 : ::linkat(directory, temporary.c_str(), directory, name.c_str(), 0);
+  }
+  const int error = errno;
+  if (!temporary.empty()) ::unlinkat(directory, temporary.c_str(), 0);
+  if (!filled) return tl::unexpected<Error>(filled.error());
+  if (linked == 0) return true;
+  if (error == EEXIST) return false;
+  return failed(error, path_);
+}
+
+}  // namespace gpuprof::cli

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/cubin_files.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "daemon/cli/deputy.h"
+#include "daemon/cli/output_file.h"
+
+namespace gpuprof::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kName(64, 'a');
+
+class CubinFilesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/gpuprof-cubins-XXXXXX";
+    directory_ = ::mkdtemp(pattern);
+    owner_.uid = ::geteuid();
+    owner_.gid = ::getegid();
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+  static UniqueFd holding(const std::string& text) {
+    UniqueFd fd(::memfd_create("bytes", MFD_CLOEXEC));
+    EXPECT_EQ(::write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    return fd;
+  }
+  [[nodiscard]] std::string content(const std::string& name) const {
+    std::ifstream file(directory_ + "/" + name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::string directory_;
+  Invoker owner_;
+};
+
+TEST_F(CubinFilesTest, SavesOnceAndForTheOwnerOnly) {
+  const auto files = CubinFiles::open(directory_, owner_);
+  ASSERT_TRUE(files.has_value()) << files.error().message;
+  const std::string text(3'000'000, 'x');
+  auto saved = files->save(kName, holding(text).get());
+  ASSERT_TRUE(saved.has_value()) << saved.error().message;
+  EXPECT_TRUE(*saved);
+  EXPECT_EQ(content(kName + ".cubin"), text);
+  struct stat info = {};
+  ASSERT_EQ(::stat((directory_ + "/" + kName + ".cubin").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+  saved = files->save(kName, holding("other").get());
+  ASSERT_TRUE(saved.has_value());
+  EXPECT_FALSE(*saved) << "never over a file that is there";
+  EXPECT_EQ(content(kName + ".cubin"), text);
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_), {}), 1) << "and nothing else";
+}
+
+TEST_F(CubinFilesTest, ALinkOfThatNameIsNotFollowed) {
+  const auto files = CubinFiles::open(directory_, owner_);
+  ASSERT_TRUE(files.has_value());
+  ASSERT_EQ(::symlink("victim", (directory_ + "/" + kName + ".cubin").c_str()), 0);
+  auto saved = files->save(kName, holding("x").get());
+  ASSERT_TRUE(saved.has_value());
+  EXPECT_FALSE(*saved);
+  EXPECT_FALSE(fs::exists(directory_ + "/victim"));
+}
+
+TEST_F(CubinFilesTest, OnlyHashesAreNames) {
+  const auto files = CubinFiles::open(directory_, owner_);
+  ASSERT_TRUE(files.has_value());
+  for (const std::string& bad :
+       {std::string("../x"), std::string(63, 'a'), std::string(64, '/'), std::string(64, 'A')})
+    EXPECT_FALSE(files->save(bad, holding("x").get()).has_value()) << bad;
+}
+
+TEST_F(CubinFilesTest, TheDirectoryIsMadeAndProblemsShowAtOnce) {
+  const std::string fresh = directory_ + "/new";
+  ASSERT_TRUE(CubinFiles::open(fresh, owner_).has_value());
+  struct stat info = {};
+  ASSERT_EQ(::stat(fresh.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0700u);
+  std::ofstream(directory_ + "/file") << "x";
+  for (const std::string& bad : {directory_ + "/no/such", directory_ + "/file"}) {
+    auto files = CubinFiles::open(bad, owner_);
+    ASSERT_FALSE(files.has_value()) << bad;
+    EXPECT_NE(files.error().message.find(bad), std::string::npos) << files.error().message;
+  }
+}
+
+TEST_F(CubinFilesTest, TheDeputySavesForTheInvokingUser) {
+  if (::geteuid() == 0) owner_.uid = owner_.gid = 4711;
+  const auto files = CubinFiles::open(directory_ + "/d", owner_);
+  ASSERT_TRUE(files.has_value()) << files.error().message;
+  auto output = OutputFile::open(directory_ + "/p", OutputFile::Existing::kReplace, owner_);
+  ASSERT_TRUE(output.has_value());
+  OutputFile* const outputs[] = {&*output};
+  auto deputy = Deputy::start(outputs, -1, &*files);
+  ASSERT_TRUE(deputy.has_value()) << deputy.error().message;
+  auto saved = deputy->save_cubin(kName, holding("bytes").get());
+  ASSERT_TRUE(saved.has_value()) << saved.error().message;
+  EXPECT_TRUE(*saved);
+  EXPECT_EQ(content("d/" + kName + ".cubin"), "bytes");
+  struct stat info = {};
+  ASSERT_EQ(::stat((directory_ + "/d/" + kName + ".cubin").c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, owner_.uid);
+  EXPECT_FALSE(deputy->save_cubin("../x", holding("x").get()).has_value());
+  saved = deputy->save_cubin(kName, holding("x").get());
+  ASSERT_TRUE(saved.has_value());
+  EXPECT_FALSE(*saved);
+}
+
+TEST_F(CubinFilesTest, ADeputyWithoutADirectorySavesNothing) {
+  auto output = OutputFile::open(directory_ + "/p", OutputFile::Existing::kReplace, owner_);
+  ASSERT_TRUE(output.has_value());
+  OutputFile* const outputs[] = {&*output};
+  auto deputy = Deputy::start(outputs, -1);
+  ASSERT_TRUE(deputy.has_value());
+  EXPECT_FALSE(deputy->save_cubin(kName, holding("x").get()).has_value());
+}
+
+}  // namespace
+}  // namespace gpuprof::cli
