@@ -155,7 +155,7 @@ def case_serialized(build):
     """Every sample joins its own launch: by call path, kernel, line and stall."""
     bench = Bench(build)
     try:
-        path, summary, truth, _ = bench.run(play(bench, "pc_serialized", loops=6000), "--pc-sampling", "serialized",
+        path, summary, truth, _ = bench.run(play(bench, "pc_serialized", loops=8000), "--pc-sampling", "serialized",
                                             "--stack-rate", "all")
         profile = pprof_raw.load(path)
         check(truth["pc"]["pc_starts"] >= 3, f"{truth['pc']['pc_starts']} windows: nothing is tested")
@@ -202,7 +202,7 @@ def case_graph_at_start(build):
 
 def run_with_graph(bench, **settings):
     """A graph is launched in an open window, once. (profile, truth)."""
-    path, summary, truth, errors = bench.run(play(bench, "pc_serialized", loops=6000, windows=1, quiet="1500ms"),
+    path, summary, truth, errors = bench.run(play(bench, "pc_serialized", loops=8000, windows=1, nth=3),
                                              "--pc-sampling", "serialized", "--stack-rate", "all", **settings)
     profile = pprof_raw.load(path)
     check_refusal(summary, truth, "graph", "graph_refused")
@@ -242,9 +242,35 @@ def case_collective(build):
     """A kernel that waits for its peers ends serialized sampling before it could be run alone."""
     bench = Bench(build)
     try:
-        _, summary, truth, _ = bench.run(play(bench, "pc_serialized", loops=6000, collectives=1), "--pc-sampling",
+        _, summary, truth, _ = bench.run(play(bench, "pc_serialized", loops=8000, collectives=1), "--pc-sampling",
                                          "serialized")
         check_refusal(summary, truth, "collective", "collective_refused")
+    finally:
+        bench.close()
+
+
+def case_cycles(build, turns=6):
+    """Attached again and again, the tiers in turns, while streams are captured and modules come and go: what was
+    delivered in all is in the profiles, by tier."""
+    bench = Bench(build)
+    try:
+        target = start_session(bench, "pc_cycles")
+        got = collections.Counter()
+        for turn in range(turns):
+            # Windows begin a second after the arm.
+            tier, executions = ("serialized", 60_000) if turn % 2 else ("continuous", 15_000)
+            path, summary, _ = bench.attach_for(target.pid, executions, "--pc-sampling", tier, name=f"turn{turn}")
+            profile = pprof_raw.load(path)
+            samples = profile.total("gpu_pc_samples")
+            equal(summary["targets"][0]["pc_sampling"]["shim"]["samples"], samples, f"turn {turn}, {tier}: samples")
+            got[tier] += samples
+        truth = end_session(bench, target)
+        want = collections.Counter()
+        for row in truth["pc"]["rows"]:
+            want[row["mode"]] += row["delivered"]
+        equal(present(got), present(want), "PC samples of all turns by tier")
+        check(all(got[tier] > 1000 for tier in ("serialized", "continuous")), f"too few samples: {got}")
+        print(f"{turns} turns: {dict(got)} samples, none lost while attached")
     finally:
         bench.close()
 

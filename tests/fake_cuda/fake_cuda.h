@@ -24,8 +24,11 @@ int fake_cuda_set(const char* key, const char* value);
 /* Writes the ground truth so far as JSON. Also done at exit to $FAKE_CUDA_TRUTH. 0 or -1. */
 int fake_cuda_write_truth(const char* path);
 
-/* Nonzero while kernels of some context run one at a time: a window of serialized PC sampling. */
-int fake_cuda_serialized(void);
+/*
+ * 0, or while kernels of some context run one at a time (a window of serialized PC sampling) how
+ * many such windows have begun.
+ */
+uint32_t fake_cuda_serialized(void);
 
 /* Blocks until every execution issued so far is over on the fake GPU. */
 void fake_cuda_drain(void);

@@ -100,7 +100,8 @@ void PcSampler::update_serialized() const {
   const uint64_t bit = uint64_t{1} << (context_id_ % 64);
   auto& word = driver_interface()->serialized;
   const bool on = active() && config.mode == CUPTI_PC_SAMPLING_COLLECTION_MODE_KERNEL_SERIALIZED;
-  on ? word.fetch_or(bit) : word.fetch_and(~bit);
+  const uint64_t before = on ? word.fetch_or(bit) : word.fetch_and(~bit);
+  if (on && (before & bit) == 0) driver_interface()->serialized_windows.fetch_add(1);
 }
 
 void PcSampler::ran(const Execution& work, const char* label, bool instant) {

@@ -104,8 +104,9 @@ Stream* stream_of(Context* context, CUstream stream, bool per_thread) {
 
 }  // namespace fakecuda
 
-FAKE_EXPORT int fake_cuda_serialized(void) {
-  return fakecuda::interface().serialized.load() != 0 ? 1 : 0;
+FAKE_EXPORT uint32_t fake_cuda_serialized(void) {
+  const fakecuda::Interface& state = fakecuda::interface();
+  return state.serialized.load() != 0 ? state.serialized_windows.load() : 0;
 }
 
 FAKE_EXPORT void fake_cuda_drain(void) {

@@ -375,7 +375,7 @@ void Player::step(const Op& op, size_t& at) {
       pthread_cancel(pthread_self());
       return;
     case Verb::kAwaitWindow:
-      while (fake_cuda_serialized() == 0 && !stopping) sleep_ns(100'000);
+      while (fake_cuda_serialized() < op.number && !stopping) sleep_ns(100'000);
       return;
     case Verb::kDrain:
       return fake_cuda_drain();

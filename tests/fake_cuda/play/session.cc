@@ -250,6 +250,9 @@ class Reader {
       case Verb::kStep:
         op.value = word(1);  // may be negative
         break;
+      case Verb::kAwaitWindow:
+        op.number = words_.size() > 1 ? number(word(1)) : 1;
+        break;
       case Verb::kMemset:
       case Verb::kSleep:
       case Verb::kRate:
