@@ -275,10 +275,14 @@ TEST(ShimChannel, PatienceIsForTheProcessNotForEachMemfd) {
   page.seq = 1;
   std::vector<UniqueFd> half_written;
   for (int i = 0; i < 16; ++i) half_written.push_back(make_memfd(page));
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(ShimChannel::open(self()).error().code, Code::kUnavailable);
+  auto fastest = std::chrono::steady_clock::duration::max();
+  for (int attempt = 0; attempt < 5; ++attempt) {  // a single one tells of the machine's load too
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(ShimChannel::open(self()).error().code, Code::kUnavailable);
+    fastest = std::min(fastest, std::chrono::steady_clock::now() - begin);
+  }
   // One patience is 50 pauses of a millisecond, 16 of them were 800.
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(600));
+  EXPECT_LT(fastest, std::chrono::milliseconds(600));
 }
 
 TEST(ShimChannel, TornStatusIsNotRead) {
