@@ -132,6 +132,9 @@ struct JoinerLimits {
   // either pair the stream is dropped, beyond 5/4 of it the class is [other].
   uint32_t max_classes_per_process = 16 * 1024;
   uint32_t max_classes = 64 * 1024;
+  // A process with fewer classes than this may have more while there are fewer than twice
+  // max_classes: a few hostile ones cannot fold everybody else's kernels.
+  uint32_t reserved_classes_per_process = 256;
   uint32_t max_exact_rows_per_process = 64 * 1024;  // (class, stack, thread); beyond: spread
   uint32_t max_exact_rows = 128 * 1024;
   uint32_t max_spread_rows =

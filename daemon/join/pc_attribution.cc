@@ -14,6 +14,7 @@ namespace {
 constexpr uint32_t kNoClass = UINT32_MAX;
 // What a kernel keeps of its call paths where there is no room for all its instructions on each.
 constexpr uint64_t kMinPaths = 8;
+constexpr uint32_t kMostDevices = 64;
 
 using uint128 = unsigned __int128;
 
@@ -41,13 +42,27 @@ void PcAttribution::run(std::span<const uint32_t> class_of, JoinResult& result, 
   share_out(result);
 }
 
+// Of a device that is not known: what all the process's devices agree on.
+std::string PcAttribution::stall_text(const PcSource& source, uint32_t stall_index) {
+  const ProcessId process = processes_[source.process].id;
+  if (source.device_id != kFolded)
+    return std::string(device_->stall_name(process, source.device_id, stall_index));
+  std::string agreed;
+  for (uint32_t device = 0; device < kMostDevices; ++device) {
+    const std::string_view name = device_->stall_name(process, device, stall_index);
+    if (name.empty()) continue;
+    if (!agreed.empty() && agreed != name) return {};
+    agreed = name;
+  }
+  return agreed;
+}
+
 PcAttribution::Stall PcAttribution::stall_of(const PcSource& source, uint32_t stall_index,
                                              JoinResult& result) {
   const auto [at, is_new] = stall_names_.insert({source.process, source.device_id, stall_index});
   Stall& stall = stall_names_[at].value;
   if (!is_new || device_ == nullptr) return stall;
-  const StallName name = parse_stall_name(std::string(
-      device_->stall_name(processes_[source.process].id, source.device_id, stall_index)));
+  const StallName name = parse_stall_name(stall_text(source, stall_index));
   stall.kind = name.kind;
   const auto [id, is_new_name] =
       stall_ids_.try_emplace(name.reason, static_cast<uint32_t>(result.stalls.size()));
@@ -141,6 +156,7 @@ PcAttribution::Join PcAttribution::join_target(const PcTarget& target, JoinResul
 PcAttribution::Join PcAttribution::join_kernel(const PcSource& source, uint64_t kernel,
                                                JoinResult& result) {
   Join join;
+  if (kernel == 0) return join_nothing(source, kernel, result);  // nor do executions tell theirs
   join.set = index_->find_in_context(source.process, kernel, source.device_id, source.context_id);
   const bool is_in_context = join.set != nullptr;
   if (!is_in_context) join.set = index_->find_on_device(source.process, kernel, source.device_id);
@@ -154,17 +170,20 @@ PcAttribution::Join PcAttribution::join_kernel(const PcSource& source, uint64_t 
   join.set = index_->find_kernel(source.process, kernel);
   join.attrib = PcAttrib::kKernelMultidevice;
   if (join.set != nullptr) return join;
-  join.attrib = PcAttrib::kUnattributed;
+  return join_nothing(source, kernel, result);
+}
+
+PcAttribution::Join PcAttribution::join_nothing(const PcSource& source, uint64_t kernel,
+                                                JoinResult& result) {
   Row row;
   row.process = source.process;
   row.kind = GPUPROF_KIND_KERNEL;
   row.device_id = source.device_id;
   row.context_id = source.context_id;
   row.name_id = kernel;
-  join.row = extra_row(
-      {kernel, source.process, source.device_id, source.context_id, kNoStack, 0, kNoClass}, row,
-      result);
-  return join;
+  const ExtraKey key{kernel, source.process, source.device_id, source.context_id, kNoStack,
+                     0,      kNoClass};
+  return {PcAttrib::kUnattributed, nullptr, extra_row(key, row, result)};
 }
 
 void PcAttribution::join_sources(JoinResult& result) {

@@ -71,12 +71,14 @@ class PcAttribution {
   };
 
   void classify(JoinResult& result);
+  std::string stall_text(const PcSource& source, uint32_t stall_index);
   Stall stall_of(const PcSource& source, uint32_t stall_index, JoinResult& result);
   void order_cells();
   uint64_t kernel_of(const PcSource& source);
   void join_sources(JoinResult& result);
   Join join_target(const PcTarget& target, JoinResult& result);
   Join join_kernel(const PcSource& source, uint64_t kernel, JoinResult& result);
+  Join join_nothing(const PcSource& source, uint64_t kernel, JoinResult& result);
   uint32_t extra_row(const ExtraKey& key, const Row& row, JoinResult& result);
   [[nodiscard]] bool has_cells(uint32_t source) const {
     return cell_begin_[source] != cell_begin_[source + 1];

@@ -45,7 +45,9 @@ uint32_t Window::insert_class(const ClassKey& key) {
 uint32_t Window::classify(const ClassKey& key, uint32_t& used) {
   const uint32_t known = classes_.find(key);
   if (known != decltype(classes_)::kNone) return known;
-  if (used < limits_.max_classes_per_process && classes_.size() < limits_.max_classes) {
+  const uint32_t in_all = limits_.max_classes;
+  const uint32_t for_it = used < limits_.reserved_classes_per_process ? 2 * in_all : in_all;
+  if (used < limits_.max_classes_per_process && classes_.size() < for_it) {
     ++used;
     return insert_class(key);
   }

@@ -69,6 +69,26 @@ TEST(JoinerBounds, OneProcessDoesNotFoldAnother) {
   EXPECT_EQ(rows, 90u);
 }
 
+TEST(JoinerBounds, ManyHostileProcessesLeaveEveryOtherItsFirstKernels) {
+  JoinerLimits limits;
+  limits.max_classes_per_process = 500;
+  limits.max_classes = 1000;
+  limits.reserved_classes_per_process = 50;
+  Joiner joiner(limits);
+  for (uint32_t hostile = 0; hostile < 10; ++hostile) {
+    for (uint32_t id = 1; id <= 1000; ++id) add(joiner, exec(id, id, 10), {1000 + hostile, 1});
+  }
+  const ProcessId other{200, 1};
+  for (uint32_t id = 1; id <= 60; ++id) add(joiner, exec(id, id, 10), other);
+  std::map<bool, size_t> kernels;  // by whether they are the other's
+  const JoinResult result = joiner.finish_window();
+  for (const Row& row : result.rows) {
+    if (row.kind == GPUPROF_KIND_KERNEL) ++kernels[result.processes[row.process].process == other];
+  }
+  EXPECT_EQ(kernels[true], 50u);
+  EXPECT_LE(kernels[false], 2000u);
+}
+
 TEST(JoinerBounds, LaunchesThatNeverExecuteStayBounded) {
   JoinerLimits limits;
   limits.max_launches_per_process = 1000;

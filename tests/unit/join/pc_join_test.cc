@@ -128,6 +128,22 @@ TEST_F(PcJoin, AnotherDeviceIsSaid) {
   EXPECT_EQ(samples_by_stack(result), (Samples{{11, 30}}));
 }
 
+TEST_F(PcJoin, ADeviceThatToldNoNamesSaysNothing) {
+  launched(1, 11, exec(1, 9, 1000));
+  gpuprof_pc_sample_v1 elsewhere = pc_sample(9, 0x10, 30);
+  elsewhere.device_id = 7;
+  add(joiner_, elsewhere);
+  const JoinResult result = finish();
+  EXPECT_EQ(result.processes[0].window.pc.unnamed, 30u);
+  EXPECT_TRUE(result.pc_rows.empty());
+}
+
+TEST_F(PcJoin, WhatHasNoNameIsNotJoinedToOthersWithoutOne) {
+  launched(1, 11, exec(1, 0, 1000));
+  add(joiner_, pc_sample(0, 0x10, 30));
+  EXPECT_EQ(attributed(finish(), PcAttrib::kUnattributed), 30u);
+}
+
 TEST_F(PcJoin, AnotherContextOfTheDeviceIsAnEstimate) {
   launched(1, 11, exec(1, 9, 1000));
   gpuprof_pc_sample_v1 elsewhere = pc_sample(9, 0x10, 30);

@@ -22,7 +22,9 @@ class FakeDevice : public DeviceSource {
   const DeviceModule& device_module(ProcessId process, uint64_t cubin_key) override {
     return modules_[{process, cubin_key}];
   }
-  std::string_view stall_name(ProcessId, uint32_t, uint32_t stall_index) override {
+  // Of devices 0 and 1.
+  std::string_view stall_name(ProcessId, uint32_t device_id, uint32_t stall_index) override {
+    if (device_id > 1) return {};
     static constexpr std::string_view kNames[] = {
         "smsp__pcsamp_warps_issue_stalled_wait",
         "smsp__pcsamp_warps_issue_stalled_wait_not_issued",
