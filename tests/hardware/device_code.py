@@ -170,7 +170,8 @@ def cuda_ranges(lines):
 def wrong_lines(samples, own_sources=()):
     """(impossible, displaced) of resolved samples: Counters of texts. Impossible: no such file or line. Displaced,
     in `own_sources` only: a line outside of the function that the frame names. A few of the latter are
-    the compiler's own: instructions that it hoisted out of an inlined loop keep the line and lose the call."""
+    the compiler's own: instructions that it hoisted out of an inlined loop keep the line and lose the call.
+    Triton names inlined functions after the kernel: they have to lie in some function of the file."""
     own = {str(path) for path in own_sources}
     impossible, displaced = collections.Counter(), collections.Counter()
     for sample in samples:
@@ -185,7 +186,7 @@ def wrong_lines(samples, own_sources=()):
                 continue  # the call site of a function that was not inlined is not known
             if not is_code(frame):
                 impossible[f"{where}: no line of code"] += sample.values[PC]
-            elif frame.file in own and not is_inside(frame):
+            elif frame.file in own and not is_inside(frame, frame.file.endswith(".py") and frame is not frames[-1]):
                 displaced[f"{where}: outside of it"] += sample.values[PC]
     return impossible, displaced
 
@@ -195,9 +196,12 @@ def is_code(frame):
     return lines is not None and frame.line <= len(lines) and bool(lines[frame.line - 1].strip())
 
 
-def is_inside(frame):
-    ranges = function_ranges(frame.file).get(short_name(frame.system_name or frame.function), ())
-    return any(first <= frame.line <= last for first, last in ranges)
+def is_inside(frame, any_function=False):
+    """Whether its line lies in the function that it names."""
+    ranges = function_ranges(frame.file)
+    name = short_name(frame.system_name or frame.function)
+    return any(first <= frame.line <= last for function, spans in ranges.items() if any_function or function == name
+               for first, last in spans)
 
 
 def marked_lines(path):

@@ -239,7 +239,7 @@ class Torch(WithSource):
     def setUp(self):
         super().setUp()
         self.source = str(pathlib.Path(self.folder.name, "a.py"))
-        pathlib.Path(self.source).write_text("def triton_a():\n  x = 1\n\ny = 2\n")
+        pathlib.Path(self.source).write_text("def triton_a():\n  x = 1\n\ny = 2\ndef inlined():\n  return 1\n")
 
     def check(self, *samples):
         self.bench.source = lambda name: pathlib.Path(self.source)
@@ -256,6 +256,17 @@ class Torch(WithSource):
 
     def test_right(self):
         self.assertEqual(self.check(self.triton(), self.vendor()), ["met"] * 4)
+
+    def inlined(self, line):
+        """Triton names an inlined function after the kernel."""
+        where = Place(CUBIN, 16, (Line("triton_a", self.source, line), Line("triton_a", self.source, 2)))
+        return (where, *CPU), {"gpu_pc_samples": 100}, {"gpu_src_status": "resolved", "gpu_pc_attrib": "kernel"}
+
+    def test_inlined(self):
+        self.assertEqual(self.check(self.inlined(6), self.vendor()), ["met"] * 4)
+
+    def test_inlined_from_nowhere(self):
+        self.assertEqual(self.check(self.inlined(4), self.vendor())[2], "not met")
 
     def test_triton_without_lines(self):
         self.assertEqual(self.check(self.triton(status="no-lineinfo"), self.vendor())[0], "not met")
