@@ -9,8 +9,6 @@
 
 #include <atomic>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <string>
 #include <thread>
@@ -123,25 +121,6 @@ TEST(CuptiModules, TemporaryImageGetsTheLastingAddressToo) {
     EXPECT_EQ(events[0].hash, hash_of(image));
     EXPECT_EQ(memcmp(reinterpret_cast<void*>(events[0].address), image.data(), image.size()), 0);
   }));
-}
-
-/// A directory with the fake libcupti without some of its functions: their names are spoilt in the
-/// file, so that dlsym finds nothing.
-std::string cupti_without(const std::vector<std::string>& functions) {
-  std::ifstream original(FAKE_CUPTI_DIR "/libcupti.so.13", std::ios::binary);
-  std::string image((std::istreambuf_iterator<char>(original)), std::istreambuf_iterator<char>());
-  for (const std::string& function : functions) {
-    const std::string name = '\0' + function + '\0';
-    size_t spoilt = 0;
-    for (size_t at = 0; (at = image.find(name, at)) != std::string::npos; ++at, ++spoilt) {
-      image[at + 1] = 'X';
-    }
-    EXPECT_GT(spoilt, 0u) << function;
-  }
-  char pattern[] = "/tmp/gpuprof-cupti-XXXXXX";
-  const std::string directory = mkdtemp(pattern);
-  std::ofstream(directory + "/libcupti.so.13", std::ios::binary) << image;
-  return directory;
 }
 
 TEST(CuptiModules, WithoutTheHashCallbackModulesComeFromTheSubscriber) {

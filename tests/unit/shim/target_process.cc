@@ -15,6 +15,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "tests/unit/shim/probe_tap.h"
 
@@ -89,6 +91,23 @@ bool takes_less(double seconds, const std::function<Outcome()>& run) {
   }
   fprintf(stderr, "the fastest of five took %.2f s\n", fastest);
   return false;
+}
+
+std::string cupti_without(const std::vector<std::string>& functions) {
+  std::ifstream original(FAKE_CUPTI_DIR "/libcupti.so.13", std::ios::binary);
+  std::string image((std::istreambuf_iterator<char>(original)), std::istreambuf_iterator<char>());
+  for (const std::string& function : functions) {
+    const std::string name = '\0' + function + '\0';
+    size_t spoilt = 0;
+    for (size_t at = 0; (at = image.find(name, at)) != std::string::npos; ++at, ++spoilt) {
+      image[at + 1] = 'X';
+    }
+    EXPECT_GT(spoilt, 0u) << function;
+  }
+  char pattern[] = "/tmp/gpuprof-cupti-XXXXXX";
+  const std::string directory = mkdtemp(pattern);
+  std::ofstream(directory + "/libcupti.so.13", std::ios::binary) << image;
+  return directory;
 }
 
 void start_driver(bool keep_armed) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "proto/memfd_layout.h"
 
@@ -47,6 +48,10 @@ inline constexpr double kSanitizerExitSeconds = 0;
     const auto& result_ = (outcome);               \
     EXPECT_EQ(result_.status, 0) << result_.error; \
   } while (0)
+
+/// A directory with the fake libcupti without some of its functions: their names are spoilt in the
+/// file, so that dlsym finds nothing.
+std::string cupti_without(const std::vector<std::string>& functions);
 
 // --- inside the target
 // ----------------------------------------------------------------------------
