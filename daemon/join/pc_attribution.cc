@@ -209,6 +209,17 @@ void PcAttribution::join_sources(JoinResult& result) {
   }
 }
 
+// The most PC rows that a source can make: a cell of few samples is on as few call paths.
+uint64_t PcAttribution::need_of(uint32_t source) const {
+  uint64_t need = 0;
+  for (uint32_t at = cell_begin_[source]; at < cell_begin_[source + 1]; ++at) {
+    const Cell& cell = cells_[cell_order_[at]].value;
+    const uint64_t most = cell.samples != 0 ? cell.samples : cell.stall_samples;
+    need += std::min<uint64_t>(std::max<uint64_t>(most, 1), joins_[source].size());
+  }
+  return need;
+}
+
 // How many PC rows each source may make. Processes share the limit out: one that needs less than an
 // equal share leaves the rest to the others. Within a process all shrink alike.
 std::vector<uint64_t> PcAttribution::make_rooms() const {
@@ -216,7 +227,7 @@ std::vector<uint64_t> PcAttribution::make_rooms() const {
   std::vector<uint64_t> needs(count);
   std::vector<uint64_t> by_process(processes_.slots().size());
   for (uint32_t i = 0; i < count; ++i) {
-    needs[i] = uint64_t{cell_begin_[i + 1] - cell_begin_[i]} * joins_[i].size();
+    needs[i] = need_of(i);
     by_process[table_.sources()[i].key.process] += needs[i];
   }
   std::vector<uint32_t> order;
@@ -267,13 +278,14 @@ void PcAttribution::split(uint32_t source, uint64_t room, JoinResult& result, Jo
   const uint64_t all_cells = cell_begin_[source + 1] - cell_begin_[source];
   const uint64_t all_paths = join.size();
   uint64_t paths = all_paths;
-  if (all_cells * all_paths > room) {
+  const bool fits = need_of(source) <= room;
+  if (!fits) {
     paths = std::max(room / all_cells, std::min(kMinPaths, room));
     paths = std::min(paths, all_paths);
   }
   stats.pc_stacks_trimmed += all_paths - paths;
   const std::vector<Cells::Entry> cells =
-      cells_of(source, std::max<uint64_t>(1, room / paths), stats);
+      cells_of(source, fits ? all_cells : std::max<uint64_t>(1, room / paths), stats);
   std::vector<uint64_t> times(paths), samples(paths), stall_samples(paths);
   for (size_t i = 0; i < paths; ++i) times[i] = result.rows[join.at(i)].time_ns;
   std::vector<double> carry(paths);

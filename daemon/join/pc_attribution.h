@@ -83,6 +83,7 @@ class PcAttribution {
   [[nodiscard]] bool has_cells(uint32_t source) const {
     return cell_begin_[source] != cell_begin_[source + 1];
   }
+  [[nodiscard]] uint64_t need_of(uint32_t source) const;
   [[nodiscard]] std::vector<uint64_t> make_rooms() const;
   std::vector<Cells::Entry> cells_of(uint32_t source, size_t most, JoinStats& stats) const;
   void split(uint32_t source, uint64_t room, JoinResult& result, JoinStats& stats);

@@ -65,6 +65,24 @@ TEST_F(PcBounds, LightInstructionsFoldIntoTheirFunction) {
   EXPECT_EQ(by_stack(result).at(1).time_ns, 1000u);
 }
 
+// Instructions of one sample are on one call path each, however many there are.
+TEST_F(PcBounds, FewSamplesNeedLittleRoom) {
+  JoinerLimits limits;
+  limits.max_pc_rows = 1000;
+  Joiner joiner(limits);
+  for (uint32_t id = 1; id <= 100; ++id) launched(joiner, kProcess, id, id, 9, 1000);
+  for (uint32_t pc = 0; pc < 900; ++pc) add(joiner, pc_sample(9, pc * 16, 1));
+  const JoinResult result = finish(joiner);
+  EXPECT_EQ(result.pc_rows.size(), 900u);
+  EXPECT_EQ(result.stats.pc_folded, 0u);
+  EXPECT_EQ(result.stats.pc_stacks_trimmed, 0u);
+  // And they are shared out evenly.
+  std::map<StackId, uint64_t> by_path;
+  for (const PcRow& pc : result.pc_rows) by_path[result.rows[pc.row].stack] += pc.samples;
+  EXPECT_EQ(by_path.size(), 100u);
+  for (const auto& [stack, samples] : by_path) EXPECT_EQ(samples, 9u) << stack;
+}
+
 TEST_F(PcBounds, OneProcessCannotFoldAnothersInstructions) {
   JoinerLimits limits;
   limits.max_pc_rows = 1000;
