@@ -4,7 +4,6 @@ and by what NVIDIA's own tools said about the fixtures (tests/data/cubin/*.lines
 
 import collections
 import html
-import json
 import os
 import pathlib
 import re
@@ -170,12 +169,27 @@ def check_attribution(profile, truth):
     equal(present(got), present(want), "PC samples by attribution")
 
 
-def check_summary(summary, truth, tier):
-    """Every sample is in one bucket and every window is accounted for; each identity holds."""
+def check_summary(summary, truth, tier, profile):
+    """Every sample is in one bucket of each kind, every window is accounted for, each identity holds, and the profile
+    says the same."""
     check_identity(summary["total"])
     target = summary["targets"][0]["pc_sampling"]
     equal(target["asked"], tier, "the tier that was asked for")
     equal(target["shim"]["samples"], truth["pc"]["pc_delivered"], "samples by the shim's count")
+    total = summary["total"]["pc_sampling"]
+    equal(total["identity_holds"], True, f"identities of PC samples: {total}")
+    equal(total["records"]["produced"], total["records"]["received"], "records received of those produced")
+    counts = total["counts"]
+    equal(counts["samples"], truth["pc"]["pc_delivered"], "PC samples")
+    equal(counts["not_issued"], sum(row["not_issued"] for row in truth["pc"]["rows"]), "stall samples")
+    equal([counts[key] for key in ("unnamed", "refused", "pending")], [0, 0, 0], "samples of no known kind")
+    for key, label in (("attribution", "gpu_pc_attrib"), ("source", "gpu_src_status")):
+        by_label = profile.by(lambda s: s.labels.get(label, ""), "gpu_pc_samples")
+        equal(present(total[key]), present(by_label), f"samples by {label} in summary and profile")
+    windows = total["windows"]
+    equal(windows[f"opened_{tier}"], target["shim"]["windows"], "windows opened")
+    equal(windows["closed"] + windows["open"], windows[f"opened_{tier}"], "windows closed or open")
+    equal((windows["opens_lost"], windows["closes_lost"], windows["refused"]), (0, 0, 0), "windows lost")
 
 
 def listed(path, functions, *options):

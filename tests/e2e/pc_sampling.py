@@ -7,6 +7,8 @@ Run by ctest: pc_sampling.py CASE --build DIR. Needs root; without it the case i
 
 import argparse
 import collections
+import hashlib
+import json
 import os
 import pathlib
 import signal
@@ -53,7 +55,7 @@ def case_continuous(build):
         pc_checks.check_time(profile, truth)
         pc_checks.check_sources(profile)
         pc_checks.check_stack(profile, "chain", ["main", "path_a", "path_b", "path_d"])
-        pc_checks.check_summary(summary, truth, "continuous")
+        pc_checks.check_summary(summary, truth, "continuous", profile)
         print(f"{truth['pc']['pc_delivered']} PC samples, each at its line")
     finally:
         bench.close()
@@ -72,7 +74,7 @@ def case_late_attach(build):
         statuses = pc_checks.check_samples(profile, truth, Oracle())
         equal(statuses, {"resolved", "no-lineinfo", "no-module", "unmapped"}, "values of gpu_src_status")
         pc_checks.check_attribution(profile, truth)
-        pc_checks.check_summary(summary, truth, "continuous")
+        pc_checks.check_summary(summary, truth, "continuous", profile)
     finally:
         bench.close()
 
@@ -87,6 +89,32 @@ def case_views(build):
         bench.close()
 
 
+def case_saved_cubins(build):
+    """--save-cubins writes each sampled cubin as it was loaded, and `cubin resolve` finds the chain in it."""
+    bench = Bench(build)
+    try:
+        saved = bench.dir / "cubins"
+        bench.run(play(bench, "pc_sampling", loops=300), "--pc-sampling", "continuous", "--save-cubins", str(saved))
+        want = {}
+        for name in {cubin for cubin in pc_checks.CUBIN_OF.values() if cubin}:
+            data = (pc_checks.CUBINS / f"{name}.cubin").read_bytes()
+            want[f"{hashlib.sha256(data).hexdigest()}.cubin"] = data
+        equal({p.name for p in saved.iterdir()}, set(want), "files")
+        for name, data in want.items():
+            check((saved / name).read_bytes() == data, f"{name} is not what was loaded")
+        chain = pc_checks.CUBINS / "inline_chain.sm_90.cubin"
+        file = saved / f"{hashlib.sha256(chain.read_bytes()).hexdigest()}.cubin"
+        done = subprocess.run([str(bench.daemon), "cubin", "resolve", str(file), "--function", "chain", "--pc", "0x190,0x2040",
+                               "--json"], capture_output=True, text=True, timeout=60, check=False)
+        equal(done.returncode, 0, f"cubin resolve: {done.stderr}")
+        for found in json.loads(done.stdout):
+            status, lines = Oracle()("chain", found["pc"])
+            frames = tuple((os.path.basename(f["file"]), f["line"]) for f in found["frames"])
+            equal((found["status"], frames[:len(lines)]), (status, lines), f"pc {found['pc']:#x}")
+    finally:
+        bench.close()
+
+
 def case_short_lived_modules(build):
     """Modules that are unloaded 20 ms after they came: drained in time, read in time."""
     bench = Bench(build)
@@ -94,9 +122,10 @@ def case_short_lived_modules(build):
         path, summary, truth, _ = bench.run(play(bench, "pc_modules"), "--pc-sampling", "continuous")
         check(delivered(truth, kernel="chain") > 10_000, "too few samples: nothing is tested")
         equal(truth["pc"]["pc_sampled"], truth["pc"]["pc_delivered"], "samples delivered of those taken")
-        statuses = pc_checks.check_samples(pprof_raw.load(path), truth, Oracle())
+        profile = pprof_raw.load(path)
+        statuses = pc_checks.check_samples(profile, truth, Oracle())
         equal(statuses, {"resolved"}, "values of gpu_src_status")
-        pc_checks.check_summary(summary, truth, "continuous")
+        pc_checks.check_summary(summary, truth, "continuous", profile)
     finally:
         bench.close()
 
@@ -107,8 +136,9 @@ def case_full_buffer(build):
     try:
         session = play(bench, "pc_sampling", loops=1000)
         path, summary, truth, _ = bench.run(session, "--pc-sampling", "continuous", FAKE_CUDA_PC_OOM_AT=3)
-        pc_checks.check_samples(pprof_raw.load(path), truth, Oracle())
-        pc_checks.check_summary(summary, truth, "continuous")
+        profile = pprof_raw.load(path)
+        pc_checks.check_samples(profile, truth, Oracle())
+        pc_checks.check_summary(summary, truth, "continuous", profile)
         sampling = summary["targets"][0]["pc_sampling"]
         equal((sampling["state"], sampling["shim"]["healed"]), ("on", 1), "state, and how often it was healed")
         check(summary["targets"][0]["shim"]["hw_buffer_full"] > 0, "the lost samples are not counted")
@@ -140,7 +170,7 @@ def case_refused(build):
             profile = pprof_raw.load(path)
             equal(profile.total("gpu_pc_samples"), 0, "PC samples")
             pc_checks.check_time(profile, truth)
-            pc_checks.check_summary(summary, truth, "continuous")
+            pc_checks.check_summary(summary, truth, "continuous", profile)
     finally:
         bench.close()
 
@@ -173,7 +203,7 @@ def case_serialized(build):
         equal(present(got), present(want), "PC samples by call path, kernel and stall")
         equal(profile.total(), truth["gpu_ns"], "gpu_time in all")
         check_windows(summary, truth)
-        pc_checks.check_summary(summary, truth, "serialized")
+        pc_checks.check_summary(summary, truth, "serialized", profile)
     finally:
         bench.close()
 
@@ -194,8 +224,9 @@ def case_graph_at_start(build):
         truth = end_session(bench, target)
         check_refusal(summary, truth, "graph", "graph_refused")
         equal(truth["pc"]["pc_starts"], 0, "windows")
-        equal(pprof_raw.load(path).total("gpu_pc_samples"), 0, "PC samples")
-        pc_checks.check_summary(summary, truth, "serialized")
+        profile = pprof_raw.load(path)
+        equal(profile.total("gpu_pc_samples"), 0, "PC samples")
+        pc_checks.check_summary(summary, truth, "serialized", profile)
     finally:
         bench.close()
 
@@ -209,7 +240,7 @@ def run_with_graph(bench, **settings):
     check("no PC sampling" in errors, f"stderr does not say so: {errors}")
     check(truth["pc"]["pc_delivered"] > 1000, "too few samples: nothing is tested")
     pc_checks.check_samples(profile, truth, Oracle())
-    pc_checks.check_summary(summary, truth, "serialized")
+    pc_checks.check_summary(summary, truth, "serialized", profile)
     return profile, truth
 
 

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -48,7 +49,7 @@ struct Recorder {
   std::mutex cupti_mutex;  // one thread inside CUPTI; taken before data_mutex
   std::mutex data_mutex;
   std::vector<Context*> contexts;
-  uint64_t drained_ns = 0;
+  std::atomic<uint64_t> drained_ns{0};
   CUpti_SubscriberHandle subscriber = nullptr;
   Recording recording;
 };
