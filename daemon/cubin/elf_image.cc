@@ -147,6 +147,8 @@ class Parser {
     if (section == SHN_XINDEX) {
       if (index >= extended_.size() / sizeof(uint32_t)) return kNoText;
       section = load<uint32_t>(extended_, index * sizeof(uint32_t));
+    } else if (section >= SHN_LORESERVE) {
+      return kNoText;  // absolute, common
     }
     return section < text_of_section_.size() ? text_of_section_[section] : kNoText;
   }

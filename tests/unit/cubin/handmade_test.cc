@@ -235,6 +235,7 @@ TEST(Image, MoreSectionsThanTheHeaderCanCount) {
   const Outcome outcome = parse_within_bounds(writer.finish());
   ASSERT_TRUE(outcome.image) << outcome.error;
   EXPECT_EQ(chain_text(outcome.image->resolve("k65999", 0)), "resolved: k65999 a.cu:66099");
+  EXPECT_EQ(chain_text(outcome.image->resolve("k65300", 0)), "resolved: k65300 a.cu:65400");
   EXPECT_EQ(chain_text(outcome.image->resolve("k1", 0)), "resolved: k1 a.cu:101");
 }
 

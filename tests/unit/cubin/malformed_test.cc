@@ -113,6 +113,25 @@ TEST(Malformed, SizesPastTheEndAndOfFourGigabytes) {
   }
 }
 
+// Shared memory is a section without bytes, which may be said to lie anywhere.
+TEST(Malformed, SectionsWithoutBytesMayBeLargerThanTheFile) {
+  auto bytes = fixture_bytes("apart.sm_75.cubin");
+  Elf64_Ehdr header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  int changed = 0;
+  for (uint64_t i = 1; i < header.e_shnum; ++i) {
+    const uint64_t at = header.e_shoff + i * sizeof(Elf64_Shdr);
+    Elf64_Shdr section;
+    std::memcpy(&section, bytes.data() + at, sizeof(section));
+    if (section.sh_type != SHT_NOBITS) continue;
+    section.sh_size = uint64_t{1} << 40;
+    std::memcpy(bytes.data() + at, &section, sizeof(section));
+    ++changed;
+  }
+  ASSERT_GT(changed, 0);
+  EXPECT_TRUE(parse_within_bounds(std::move(bytes)).image);
+}
+
 TEST(Malformed, OtherFilesAreRefusedByWhatTheyAre) {
   EXPECT_EQ(parse_within_bounds({}).error, "not an ELF file");
   auto bytes = fixture_bytes("inline_chain.sm_90.cubin");
