@@ -155,7 +155,7 @@ struct JoinerLimits {
   uint32_t max_pc_entries = 512 * 1024;
   // (instruction, stall, call path) in the result, shared out among processes: each has what it
   // needs or an equal share. Beyond, light instructions are folded into their function.
-  uint32_t max_pc_rows = 128 * 1024;
+  uint32_t max_pc_rows = 256 * 1024;
 };
 
 // Joins by (process, epoch, correlation). Launches and executions may come in any order. An
