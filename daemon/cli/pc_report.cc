@@ -199,7 +199,7 @@ std::vector<std::pair<const char*, std::string>> pc_rows(const PcResult& result)
     return text;
   };
   out.emplace_back(
-      "source lines",
+      "lines",
       shares(
           [](size_t i) { return cubin::source_status_name(static_cast<cubin::SourceStatus>(i)); },
           result.sources.by_status, 0));
