@@ -35,6 +35,7 @@ def footprint(pid):
     """(resident bytes, descriptors, threads) of a process."""
     text = pathlib.Path(f"/proc/{pid}/status").read_text()
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    check("VmRSS" in fields, f"process {pid} has ended")
     return int(fields["VmRSS"].split()[0]) * 1024, len(os.listdir(f"/proc/{pid}/fd")), int(fields["Threads"])
 
 

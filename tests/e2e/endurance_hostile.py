@@ -134,13 +134,18 @@ def attack_beside_honest(bench, attack):
     hostile.stdin.flush()
     os.set_blocking(hostile.stdout.fileno(), False)
     deadline = time.monotonic() + 120
+
+    def memory():
+        time.sleep(0.05)  # a process that is about to end still has a size until it has
+        check(daemon.poll() is None,
+              f"the daemon ended with {daemon.returncode}: {(bench.dir / 'stderr').read_text()[:4000]}")
+        return footprint(daemon.pid)[0]
+
     while not hostile.stdout.readline():
-        check(daemon.poll() is None, f"the daemon ended with {daemon.returncode}")
         check(time.monotonic() < deadline, "the attack hangs")
-        peak = max(peak, footprint(daemon.pid)[0])
-        time.sleep(0.05)
+        peak = max(peak, memory())
     time.sleep(1)  # what the attack left in the rings is read
-    peak = max(peak, footprint(daemon.pid)[0])
+    peak = max(peak, memory())
     daemon.send_signal(signal.SIGINT)
     equal(daemon.wait(PATIENCE), 0, "the daemon's exit status")
     end_hostile(hostile)
