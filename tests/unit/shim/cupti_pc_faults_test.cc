@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <ostream>
 #include <string>
 
 #include "tests/unit/shim/pc_target.h"
@@ -19,6 +20,9 @@ struct Refusal {
   gpuprof_pc_reason reason;
   const char* advice;
 };
+
+/// For the test's name, which would be the struct's bytes.
+void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.answer; }
 
 class CuptiPcRefused : public ::testing::TestWithParam<Refusal> {};
 
@@ -64,6 +68,8 @@ struct Attribute {
   int type;
   const char* step;
 };
+void PrintTo(const Attribute& attribute, std::ostream* out) { *out << attribute.step; }
+
 class CuptiPcAttribute : public ::testing::TestWithParam<Attribute> {};
 
 // The call as a whole succeeds: only the attribute's own status tells.

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <map>
+#include <ostream>
 #include <set>
 #include <string>
 #include <thread>
@@ -131,6 +132,9 @@ CUresult launch_plain(CUfunction function) {
   launch(function);
   return CUDA_SUCCESS;
 }
+
+/// For the test's name, which would be the struct's bytes.
+void PrintTo(const Sight& sight, std::ostream* out) { *out << sight.name; }
 
 class CuptiPcSights : public ::testing::TestWithParam<Sight> {};
 
