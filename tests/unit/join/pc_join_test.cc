@@ -212,6 +212,22 @@ TEST_F(PcJoin, CorrelationIsExactInEveryOrderOfTheRecords) {
   }
 }
 
+TEST_F(PcJoin, ExactSamplesCarryTheTimeOfTheirOwnExecution) {
+  joiner_.add_window(kProcess, window(GPUPROF_WINDOW_OPEN, 1, 1, 2));
+  launched(1, 11, exec(1, 9, 1000));
+  launched(2, 12, exec(2, 9, 5000));
+  add(joiner_, pc_sample(9, 0x10, 3, kWait, 1));
+  add(joiner_, pc_sample(9, 0x20, 1, kWait, 1));
+  add(joiner_, pc_sample(9, 0x10, 7, kWait, 2));
+  const JoinResult result = finish();
+  std::map<std::pair<StackId, uint32_t>, uint64_t> times;
+  for (const PcRow& pc : result.pc_rows)
+    times[{result.rows[pc.row].stack, pc.pc_offset}] = pc.time_ns;
+  EXPECT_EQ(times, (std::map<std::pair<StackId, uint32_t>, uint64_t>{
+                       {{11, 0x10}, 750}, {{11, 0x20}, 250}, {{12, 0x10}, 5000}}));
+  EXPECT_EQ(result.rows.size(), 2u);
+}
+
 TEST_F(PcJoin, CorrelationOfAnUnsampledLaunchIsItsExecutionsExact) {
   joiner_.add_window(kProcess, window(GPUPROF_WINDOW_OPEN, 1, 1, 2));
   launched(1, 11, exec(1, 8, 1000));
