@@ -31,12 +31,13 @@ SKIPPED = 77
 class FakeBench(Bench):
     """The build tree's products, and the stand-in under each workload's name."""
 
-    def __init__(self, build, out, includes):
-        super().__init__(build, out, 280)
+    def __init__(self, build, out, includes, bundle=None):
+        super().__init__(bundle or build, out, 280)
         self.includes = [folder for folder in includes.split(";") if folder]
         self.build = pathlib.Path(build).resolve()
-        self.daemon = self.build / "daemon/gpu-profiled"
-        self.shim = self.build / "shim/libgpu-profiled-cupti.so"
+        if bundle is None:
+            self.daemon = self.build / "daemon/gpu-profiled"
+            self.shim = self.build / "shim/libgpu-profiled-cupti.so"
         self.cubins = self.build / "tests/hardware/cubins"
         self.listener = self.build / "tests/bench/listener.so"
         for name in WORKLOADS:
@@ -79,6 +80,7 @@ def main():
     parser.add_argument("section", choices=["w2", "cost", "pc", "pccycles", "pccost", "record"])
     parser.add_argument("--build", required=True)
     parser.add_argument("--includes", required=True, help="folders of CUPTI's headers, separated by ;")
+    parser.add_argument("--bundle", help="try scripts/hardware-bundle's folder instead of the build tree's products")
     parser.add_argument("--out", help="keep the results there")
     options = parser.parse_args()
     if os.geteuid() != 0:
@@ -86,7 +88,7 @@ def main():
         return SKIPPED
     make_small()
     with tempfile.TemporaryDirectory(prefix="hardware-plumbing-") as folder:
-        bench = FakeBench(options.build, options.out or folder, options.includes)
+        bench = FakeBench(options.build, options.out or folder, options.includes, options.bundle)
         bench.out.mkdir(exist_ok=True)
         section_cycles.libcuptis = fake_cuptis
         hardware_check.run_sections(bench, [options.section])

@@ -61,7 +61,8 @@ class Options {
 };
 
 /// Where the samples fall, for kernels whose hottest lines are checked, or that hold code that
-/// never runs. Of nvcc 13.0; elsewhere the fake spreads them evenly.
+/// never runs. Offsets in what nvcc 13.0 makes (CMakeLists.txt asks for it); others are spread
+/// evenly.
 const std::map<std::string, const char*> kPcs = {
     {"_Z8hot_mathPfi",
      "0x50:selected*1 0x180:math_pipe_throttle*6/2 0x200:wait*4/1 0x280:math_pipe_throttle*9/3"},
