@@ -64,7 +64,10 @@ void set_profiling(Environment& environment, const Options& options, const std::
   // Ours, not the shim's: it would report them as unknown.
   environment.unset("GPU_PROFILED_SHIM");
   environment.unset("GPU_PROFILED_DEBUG_FALLBACK");
-  environment.set("GPU_PROFILED_ARM", "trace");
+  // A period of its own comes with the control page, and a switch of periods costs the target two
+  // enables: tracing alone until then. So does serialized sampling, which waits a second anyway.
+  const bool sampled = options.tier == GPUPROF_TIER_CONTINUOUS && options.pc_period == 0;
+  environment.set("GPU_PROFILED_ARM", sampled ? "continuous" : "trace");
   if (options.stack_rate == UINT32_MAX) {
     environment.set("GPU_PROFILED_STACK_RATE", "all");
   } else if (options.stack_rate != 0) {

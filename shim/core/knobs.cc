@@ -15,8 +15,9 @@ constexpr size_t kPrefixLength = sizeof kPrefix - 1;
 
 constexpr KnobInfo kTable[] = {
     {"GPU_PROFILED_DISABLE", "1, 0", "0", "The shim does nothing in this process."},
-    {"GPU_PROFILED_ARM", "trace, off", "off",
-     "Trace from the first launch on; set by `gpu-profiled run`, inherited by children."},
+    {"GPU_PROFILED_ARM", "trace, continuous, off", "off",
+     "Trace, or sample PCs too, from the first launch on; set by `gpu-profiled run`, inherited by "
+     "children."},
     {"GPU_PROFILED_SUBSCRIBE", "on-demand, eager", "on-demand",
      "Hold CUPTI's subscriber only while profiling, or from the start."},
     {"GPU_PROFILED_MODULES", "on, off", "on", "Keep the table of loaded cubins."},
@@ -106,6 +107,7 @@ bool copy_path(const char* text, char (&out)[N]) {
 
 bool parse_arm(const char* text, uint32_t* out) {
   if (equal(text, "trace")) return *out = GPUPROF_TIER_TRACE, true;
+  if (equal(text, "continuous")) return *out = GPUPROF_TIER_CONTINUOUS, true;
   if (equal(text, "off")) return *out = GPUPROF_TIER_OFF, true;
   return false;
 }

@@ -50,6 +50,13 @@ TEST(Environment, Profiling) {
   EXPECT_EQ(environment.value("GPU_PROFILED_LOG"), "stderr");
   EXPECT_EQ(environment.find("GPU_PROFILED_SHIM"), nullptr);
 
+  options.tier = GPUPROF_TIER_CONTINUOUS;
+  set_profiling(environment, options, "/our/shim.so");
+  EXPECT_EQ(environment.value("GPU_PROFILED_ARM"), "continuous");
+  options.pc_period = 20;
+  set_profiling(environment, options, "/our/shim.so");
+  EXPECT_EQ(environment.value("GPU_PROFILED_ARM"), "trace");
+
   Environment plain({});
   options = Options();
   options.python = false;

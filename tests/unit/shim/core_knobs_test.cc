@@ -71,6 +71,7 @@ TEST(Knobs, EveryVariableIsRead) {
   EXPECT_EQ(k.stack_rate, UINT32_MAX);
   EXPECT_EQ(k.seed, 42u);
   EXPECT_STREQ(k.unknown, "");
+  EXPECT_EQ(parse({"GPU_PROFILED_ARM=continuous"}).arm_tier, uint32_t{GPUPROF_TIER_CONTINUOUS});
 }
 
 TEST(Knobs, UnknownNamesAndRefusedValuesAreListedAndChangeNothing) {
