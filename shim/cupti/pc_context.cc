@@ -9,6 +9,7 @@
 #include "shim/core/metadata.h"
 #include "shim/core/name_table.h"
 #include "shim/core/status.h"
+#include "shim/cupti/arming.h"
 #include "shim/cupti/name_cache.h"
 
 namespace gpuprof::cupti {
@@ -69,7 +70,9 @@ bool PcContext::enable(const Guard& guard, CUcontext handle, uint32_t id, uint32
   CUptiResult result = guard.pc_enable(handle);
   if (result == CUPTI_SUCCESS) {
     result = configure(guard, version, around, &step);
-    if (result != CUPTI_SUCCESS) (void)guard.pc_disable(handle);
+    if (result != CUPTI_SUCCESS && arming().phase() != Phase::kInert) {
+      (void)guard.pc_disable(handle);
+    }
   }
   if (result != CUPTI_SUCCESS) {
     explain(step, result, guard.describe(result), around, refusal);

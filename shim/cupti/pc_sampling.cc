@@ -52,7 +52,9 @@ void PcSampling::look(CUcontext context, uint32_t context_id, bool captured,
 /// What a launch of `context` is the place for.
 void PcSampling::step(const Guard& guard, CUcontext context, uint32_t context_id,
                       uint64_t now_ns) noexcept {
+  bury(guard);
   PcContext* own = find(context);
+  if (own != nullptr) last_launch_ns_[index_of(*own)] = now_ns;
   if (own != nullptr && own->config() != config_) {
     end(guard, *own);
     own = nullptr;
@@ -70,15 +72,20 @@ void PcSampling::step(const Guard& guard, CUcontext context, uint32_t context_id
     step_window(guard, *own, now_ns);
     return;
   }
-  drain_if_due(guard, *own, 1, now_ns);
-  // Contexts whose own launches do not come by.
+  if (round_ != drained_round_[index_of(*own)]) drain(guard, *own, true, now_ns);
+  // Contexts whose own launches do not come by. They may be about to: to those threads this one is
+  // a helper thread, on which a switch would hang.
   for (PcContext& other : contexts_) {
-    if (other.on()) drain_if_due(guard, other, 2, now_ns);
+    if (other.on() && round_ - drained_round_[index_of(other)] >= 2) {
+      drain(guard, other, false, now_ns);
+    }
   }
 }
 
 void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_id,
                        uint64_t now_ns) noexcept {
+  // Neither after a fatal error in the call before, nor where nobody wants it any more.
+  if (arming().phase() == Phase::kInert || config_.tier == GPUPROF_TIER_OFF) return;
   if (context == nullptr || is_refused_context(context_id)) return;
   uint32_t device = 0;
   const CUptiResult answer = guard.device_of(context, &device);
@@ -110,10 +117,12 @@ void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_i
     refuse_device(device, refusal, now_ns);
     return;
   }
-  switching_ = true;
-  const bool enabled =
-      slot->enable(guard, context, context_id, device, version_, config_, around_, &refusal);
-  switching_ = false;
+  bool enabled = false;
+  {
+    const Switching switching(*this);
+    enabled =
+        slot->enable(guard, context, context_id, device, version_, config_, around_, &refusal);
+  }
   if (!enabled) {
     refuse_device(device, refusal, now_ns);
     return;
@@ -125,6 +134,7 @@ void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_i
     window_due_ns_.store(now_ns + kSettleNs, std::memory_order_relaxed);
   }
   drained_round_[index_of(*slot)] = round_;
+  last_launch_ns_[index_of(*slot)] = now_ns;
   heal_due_[index_of(*slot)] = false;
   Device& state = devices_[device];
   state.back_off_ns = 0;
@@ -135,30 +145,52 @@ void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_i
 
 void PcSampling::end(const Guard& guard, PcContext& on) noexcept {
   if (on.serializing()) window_over();
-  switching_ = true;
-  on.disable(guard, true);
-  switching_ = false;
+  {
+    const Switching switching(*this);
+    on.disable(guard, true);
+  }
   gone();
 }
 
 /// A context went off: its GPU is free for another one.
 void PcSampling::gone() noexcept {
-  --contexts_on_;
+  // A fatal error inside the call that switched it off has forgotten all of them.
+  if (contexts_on_ != 0) --contexts_on_;
   refused_count_ = 0;
+  note_[0] = '\0';
   changed();
   publish();
+}
+
+/// Forgets the contexts in dead_, without a call: they are gone.
+void PcSampling::bury(const Guard& /*guard*/) noexcept {
+  for (std::atomic<CUcontext>& slot : dead_) {
+    if (slot.load(std::memory_order_relaxed) == nullptr) continue;
+    PcContext* own = find(slot.exchange(nullptr));
+    if (own == nullptr) continue;
+    shim::count_drop(GPUPROF_DROP_PC_LOST_DRAINS);
+    if (own->serializing()) window_over();
+    own->forget();
+    gone();
+  }
+}
+
+/// Whether nothing was launched in `on` for so long that a launch of another context may switch it.
+bool PcSampling::is_stray(const PcContext& on, uint64_t now_ns) const noexcept {
+  return now_ns - last_launch_ns_[index_of(on)] >= kStrayNs;
 }
 
 /// Contexts that nothing is launched in any more are switched off in the launches of others.
 void PcSampling::end_strays(const Guard& guard, uint64_t now_ns) noexcept {
   if (contexts_on_ == 0 || now_ns - changed_ns_ < kStrayNs) return;
   for (PcContext& other : contexts_) {
-    if (other.on() && other.config() != config_) end(guard, other);
+    if (other.on() && other.config() != config_ && is_stray(other, now_ns)) end(guard, other);
   }
 }
 
 bool PcSampling::switch_off(const Guard& guard, CUcontext context, uint64_t now_ns) noexcept {
   launched_.store(true, std::memory_order_relaxed);
+  bury(guard);
   if (contexts_on_ == 0) return true;
   if (switching_) return false;
   if (PcContext* own = find(context)) end(guard, *own);
@@ -191,10 +223,13 @@ void PcSampling::on_context_created(CUcontext context) noexcept {
 void PcSampling::on_context_destroying(CUcontext context) noexcept {
   if (!attention()) return;
   const CallbackScope scope;
-  const Guard guard = Guard::try_lock_for(kPatienceNs);
+  const Guard guard = Guard::try_lock_for(kDestroyPatienceNs);
   if (!guard.held()) {
-    // It stays in the table; GetData of a dead context answers with an error.
     shim::count_pc(GPUPROF_PC_COUNT_SKIPPED_GUARD);
+    for (std::atomic<CUcontext>& slot : dead_) {
+      CUcontext none = nullptr;
+      if (slot.compare_exchange_strong(none, context)) break;
+    }
     return;
   }
   // No disable: here it was never measured, and destroying a context ends its sampling
@@ -231,17 +266,17 @@ void PcSampling::on_module_change(CUcontext context) noexcept {
 
 // --- drains --------------------------------------------------------------------------------------
 
-void PcSampling::drain_if_due(const Guard& guard, PcContext& on, uint32_t rounds,
-                              uint64_t now_ns) noexcept {
-  if (round_ - drained_round_[index_of(on)] >= rounds) drain(guard, on, true, now_ns);
-}
-
 /// `may_switch`: in a launch-exit callback, where sampling may be switched.
 void PcSampling::drain(const Guard& guard, PcContext& on, bool may_switch,
                        uint64_t now_ns) noexcept {
   const uint32_t index = index_of(on);
   drained_round_[index] = round_;
-  handle(guard, on, on.drain(guard), may_switch, now_ns);
+  Drain result = Drain::kOk;
+  {
+    const Switching switching(*this);
+    result = on.drain(guard);
+  }
+  handle(guard, on, result, may_switch, now_ns);
 }
 
 void PcSampling::handle(const Guard& guard, PcContext& on, Drain result, bool may_switch,
@@ -279,9 +314,10 @@ void PcSampling::fail(const Guard& guard, PcContext& on, const PcRefusal& refusa
 
 void PcSampling::switch_off_undrained(const Guard& guard, PcContext& on) noexcept {
   if (on.serializing()) window_over();
-  switching_ = true;
-  on.disable(guard, false);
-  switching_ = false;
+  {
+    const Switching switching(*this);
+    on.disable(guard, false);
+  }
   gone();
 }
 

@@ -64,6 +64,9 @@ class PcSampling {
   static constexpr uint32_t kRefusedContexts = 32;
   /// How long a module's or context's callback tries for the Guard: what it skips is lost or mixed.
   static constexpr uint64_t kPatienceNs = 50'000'000;
+  /// For a context that goes away: an enable takes 67 to 117 ms, a drain on the service thread up
+  /// to 390 ms, and the context must not go under either.
+  static constexpr uint64_t kDestroyPatienceNs = 1'000'000'000;
   /// The same for a launch that must not happen in a window: once in a process, and what hangs on
   /// it is the application. Long enough for a holder that lost its CPU on a busy machine.
   static constexpr uint64_t kStopPatienceNs = 250'000'000;
@@ -140,14 +143,30 @@ class PcSampling {
     uint64_t back_off_ns = 0;
   };
 
+  /// Around a call of PC sampling, with the Guard.
+  class Switching {
+   public:
+    explicit Switching(PcSampling& owner) noexcept : owner_(owner), before_(owner.switching_) {
+      owner_.switching_ = true;
+    }
+    ~Switching() { owner_.switching_ = before_; }
+    Switching(const Switching&) = delete;
+    Switching& operator=(const Switching&) = delete;
+
+   private:
+    PcSampling& owner_;
+    bool before_;
+  };
+
   void look(CUcontext context, uint32_t context_id, bool captured, PcThreadState* thread) noexcept;
   void step(const Guard& guard, CUcontext context, uint32_t context_id, uint64_t now_ns) noexcept;
   void begin(const Guard& guard, CUcontext context, uint32_t context_id, uint64_t now_ns) noexcept;
   void end(const Guard& guard, PcContext& on) noexcept;
   void switch_off_undrained(const Guard& guard, PcContext& on) noexcept;
   void gone() noexcept;
+  void bury(const Guard& guard) noexcept;
+  [[nodiscard]] bool is_stray(const PcContext& on, uint64_t now_ns) const noexcept;
   void end_strays(const Guard& guard, uint64_t now_ns) noexcept;
-  void drain_if_due(const Guard& guard, PcContext& on, uint32_t rounds, uint64_t now_ns) noexcept;
   void drain(const Guard& guard, PcContext& on, bool may_switch, uint64_t now_ns) noexcept;
   void handle(const Guard& guard, PcContext& on, Drain result, bool may_switch,
               uint64_t now_ns) noexcept;
@@ -191,6 +210,9 @@ class PcSampling {
   /// A window is open or about to be. Stored before seen_ is read, as seen_ is before it: one of
   /// the launch that opens and the launch that forbids sees the other.
   std::atomic<bool> window_{false};
+  /// Contexts that went away while the Guard could not be had: whoever has it next forgets them
+  /// before any call for them.
+  std::atomic<CUcontext> dead_[kMaxContexts] = {};
   /// When a launch opens or closes a window: CLOCK_MONOTONIC, kNever in the other tiers.
   std::atomic<uint64_t> window_due_ns_{kNever};
 
@@ -206,6 +228,7 @@ class PcSampling {
   PcSurroundings around_;
   PcContext contexts_[kMaxContexts];
   uint32_t drained_round_[kMaxContexts] = {};
+  uint64_t last_launch_ns_[kMaxContexts] = {};  // as far as launches look: once a round
   bool heal_due_[kMaxContexts] = {};
   Device devices_[kMaxDevices];
   uint32_t refused_contexts_[kRefusedContexts] = {};
@@ -214,7 +237,7 @@ class PcSampling {
   uint32_t round_ = 0;
   uint32_t last_period_ = 0;
   uint64_t changed_ns_ = 0;  // when config_ changed
-  bool switching_ = false;   // inside an enable or disable: CUPTI's own launches come by here
+  bool switching_ = false;   // inside a call of PC sampling: CUPTI's own launches come by here
   PcRefusal impossible_;     // of this process: no call is ever made
   PcRefusal last_refusal_;
   shim::PcStatus status_;         // as published

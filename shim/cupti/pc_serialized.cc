@@ -24,7 +24,13 @@ void PcSampling::step_window(const Guard& guard, PcContext& on, uint64_t now_ns)
   }
   // One at a time: two GPUs of a process may wait for each other.
   if (window_.load(std::memory_order_relaxed)) return;
-  if (now_ns >= window_due_ns_.load(std::memory_order_relaxed)) open_window(guard, on, now_ns);
+  const uint64_t due_ns = window_due_ns_.load(std::memory_order_relaxed);
+  if (due_ns == kNever) {
+    // Released and asked for again before any launch had switched it off.
+    window_due_ns_.store(now_ns + kSettleNs, std::memory_order_relaxed);
+  } else if (now_ns >= due_ns) {
+    open_window(guard, on, now_ns);
+  }
 }
 
 void PcSampling::open_window(const Guard& guard, PcContext& on, uint64_t now_ns) noexcept {
@@ -33,7 +39,11 @@ void PcSampling::open_window(const Guard& guard, PcContext& on, uint64_t now_ns)
     window_.store(false);
     return;
   }
-  const CUptiResult result = on.start(guard);
+  CUptiResult result = CUPTI_SUCCESS;
+  {
+    const Switching switching(*this);
+    result = on.start(guard);
+  }
   if (result != CUPTI_SUCCESS) {
     window_.store(false);
     PcRefusal refusal;
@@ -51,10 +61,19 @@ void PcSampling::open_window(const Guard& guard, PcContext& on, uint64_t now_ns)
 void PcSampling::close_window(const Guard& guard, PcContext& on, bool may_switch,
                               uint64_t now_ns) noexcept {
   CUptiResult result = CUPTI_SUCCESS;
-  const Drain drained = on.stop(guard, &result);
+  Drain drained = Drain::kOk;
+  {
+    const Switching switching(*this);
+    drained = on.stop(guard, &result);
+  }
   if (result != CUPTI_SUCCESS) {
     // Kernels may still be serialized: only a disable is sure to end it.
-    if (!may_switch) return;
+    if (!may_switch) {
+      shim::log_line("cuptiPCSamplingStop in a launch's ENTER: %d (%s)", result,
+                     guard.describe(result));
+      shim::count_pc(GPUPROF_PC_COUNT_SKIPPED_GUARD);
+      return;
+    }
     PcRefusal refusal;
     explain("cuptiPCSamplingStop", result, guard.describe(result), around_, &refusal);
     fail(guard, on, refusal, now_ns);
@@ -76,11 +95,12 @@ void PcSampling::window_over() noexcept {
 void PcSampling::close_stray_window(const Guard& guard, uint64_t now_ns) noexcept {
   if (!window_.load(std::memory_order_relaxed) || now_ns - window_began_ns_ < kStrayNs) return;
   for (PcContext& on : contexts_) {
-    if (on.on() && on.serializing()) close_window(guard, on, true, now_ns);
+    if (on.on() && on.serializing() && is_stray(on, now_ns)) close_window(guard, on, true, now_ns);
   }
 }
 
 void PcSampling::close_windows(const Guard& guard, uint64_t now_ns) noexcept {
+  bury(guard);
   for (PcContext& on : contexts_) {
     if (on.on() && on.serializing()) close_window(guard, on, false, now_ns);
   }

@@ -109,6 +109,7 @@ void PcSampling::retry(uint64_t now_ns) noexcept {
 void PcSampling::drain_idle(const Guard& guard, uint64_t now_ns) noexcept {
   if (contexts_on_ == 0 || now_ns - last_round_ns_ < kRoundNs) return;
   last_round_ns_ = now_ns;
+  bury(guard);
   const bool launched = launched_.exchange(false, std::memory_order_relaxed);
   if (!launched && !arming().captures().in_progress(now_ns)) {
     for (PcContext& on : contexts_) {
@@ -123,13 +124,13 @@ void PcSampling::drain_idle(const Guard& guard, uint64_t now_ns) noexcept {
 void PcSampling::finish() noexcept {
   if (!attention()) return;
   wanted_.store(false, std::memory_order_relaxed);
-  attention_.store(false, std::memory_order_relaxed);
-  watching_.store(false, std::memory_order_relaxed);
+  // attention() stays: other threads may still launch, and destroy contexts, while this waits.
   bool on = false;
   uint64_t wait_ns = kDecoderNs;
   {
     const Guard guard = Guard::lock();
     config_ = PcConfig{};
+    changed();
     on = contexts_on_ != 0;
     const uint64_t since_ns = shim::monotonic_ns() - enabled_ns_;
     if (since_ns + wait_ns < kFirstDecoderNs) wait_ns = kFirstDecoderNs - since_ns;
@@ -138,13 +139,18 @@ void PcSampling::finish() noexcept {
   const std::atomic<uint32_t> never{0};
   (void)shim::futex_wait(never, 0, wait_ns);
   const Guard guard = Guard::lock();
-  if (arming().phase() == Phase::kInert) return;
+  bury(guard);
   for (PcContext& context : contexts_) {
+    if (arming().phase() == Phase::kInert) return;
     if (!context.on()) continue;
+    // No Stop: on this thread it hangs. What a window still open held is gone, and told.
+    if (context.serializing()) shim::count_drop(GPUPROF_DROP_PC_LOST_DRAINS);
     (void)context.drain(guard);
     context.forget();
   }
   contexts_on_ = 0;
+  attention_.store(false, std::memory_order_relaxed);
+  watching_.store(false, std::memory_order_relaxed);
 }
 
 void PcSampling::go_inert() noexcept {
@@ -251,7 +257,9 @@ void PcSampling::publish() noexcept {
   }
   attention_.store(contexts_on_ != 0 || (possible && config_.tier != GPUPROF_TIER_OFF),
                    std::memory_order_relaxed);
-  watching_.store(config_.tier == GPUPROF_TIER_SERIALIZED, std::memory_order_relaxed);
+  // An open window is watched until it is closed, whatever is wanted since.
+  watching_.store(config_.tier == GPUPROF_TIER_SERIALIZED || window_.load(),
+                  std::memory_order_relaxed);
   if (config_.tier != GPUPROF_TIER_SERIALIZED) {
     window_due_ns_.store(kNever, std::memory_order_relaxed);
   }

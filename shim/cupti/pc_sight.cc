@@ -8,10 +8,12 @@ namespace {
 
 // Anywhere in the name: they are C++ functions, some in namespaces.
 constexpr const char* kCollectiveNames[] = {
-    "ncclDevKernel",
-    "ncclKernel",
-    "nvshmem",              // NCCL from 2.19 on, NCCL before, NVSHMEM
+    // NCCL: ncclKernel before 2.19, ncclDevKernel, from 2.27 on ncclSymDevKernel, ncclSymkDevKernel
+    "nccl",
+    "nvshmem",
     "cross_device_reduce",  // vLLM's and SGLang's all-reduce
+    "shot_all_reduce",      // one_ and two_: PyTorch's symmetric memory
+    "multimem_",
     "mscclpp",
     "deep_ep",
 };

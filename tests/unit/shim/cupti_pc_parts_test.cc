@@ -80,6 +80,8 @@ TEST(PcRecords, WhatAStallCounts) {
 TEST(PcSight, KernelsThatWaitForOtherRanks) {
   EXPECT_TRUE(is_collective("_Z45ncclDevKernel_AllReduce_Sum_f32_RING_LLP11ncclDevComm"));
   EXPECT_TRUE(is_collective("_Z32ncclKernel_AllReduce_RING_LL_Sum_floatP11ncclDevComm"));
+  EXPECT_TRUE(is_collective("_Z38ncclSymkDevKernel_AllReduce_AGxLL_RPK"));
+  EXPECT_TRUE(is_collective("_ZN4c10d30two_shot_all_reduce_kernel_implIfLi16EEEv"));
   EXPECT_TRUE(is_collective("nvshmemi_transfer_rma"));
   EXPECT_TRUE(is_collective("_ZN4vllm26cross_device_reduce_1stageI6__halfLi2EEEv"));
   EXPECT_FALSE(is_collective("_Z6gemm_kPfS_i"));

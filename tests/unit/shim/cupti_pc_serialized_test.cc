@@ -238,6 +238,39 @@ TEST(CuptiPcSerialized, RacingThreads) {
   }
 }
 
+// What was asked for is over, the window is not: it ends in a launch, and this one comes first.
+TEST(CuptiPcSerialized, ACollectiveAfterTheReleaseEndsTheWindowToo) {
+  EXPECT_CLEAN(run_target(armed_with(), [] {
+    Target target;
+    CUfunction nccl = load_function("ncclSymkDevKernel_AllReduce");
+    ASSERT_TRUE(target.sample(GPUPROF_TIER_SERIALIZED, 12)) << target.why();
+    ASSERT_TRUE(target.reach(window_is_open));
+    target.shim.request(GPUPROF_TIER_TRACE);
+    target.shim.wait_for_round();
+    target.shim.wait_for_round();
+    ASSERT_TRUE(window_is_open());
+    launch(nccl);
+    EXPECT_FALSE(window_is_open());
+    ASSERT_TRUE(target.reach([&] { return target.shim.status().pc_state == GPUPROF_PC_OFF; }));
+  }));
+}
+
+TEST(CuptiPcSerialized, WindowsComeBackWhenItIsAskedForAgain) {
+  EXPECT_CLEAN(run_target(armed_with(), [] {
+    Target target;
+    ASSERT_TRUE(target.sample(GPUPROF_TIER_SERIALIZED, 12)) << target.why();
+    target.shim.request(GPUPROF_TIER_TRACE);
+    target.shim.wait_for_round();
+    target.shim.wait_for_round();
+    target.shim.request(GPUPROF_TIER_SERIALIZED, GPUPROF_LEASE_MS_MAX, UINT32_MAX, 12);
+    target.shim.wait_for_round();
+    target.shim.wait_for_round();
+    const size_t before = windows().size();
+    ASSERT_TRUE(target.reach([&] { return windows().size() >= before + 4; }));
+    EXPECT_EQ(counter(target.shim, GPUPROF_PC_COUNT_ENABLES), 1u);
+  }));
+}
+
 TEST(CuptiPcSerialized, StartThatFailsIsARefusal) {
   EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_PC_FAIL", "3:7"}}), [] {
     Target target;
