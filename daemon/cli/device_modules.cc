@@ -66,8 +66,20 @@ void DeviceModules::want(ProcessId id, uint64_t key) {
 void DeviceModules::note(ProcessId id, const gpuprof_module_v1& module) {
   if (!enabled_) return;
   Process& process = processes_[id];
-  if (process.exited || process.keys.contains(module.hash) || module.size_bytes == 0 ||
-      module.size_bytes > kEarlyBytes - process.early_bytes ||
+  if (process.exited || process.stuck) return;
+  if (const auto known = process.keys.find(module.hash); known != process.keys.end()) {
+    // The same image again, after it went before it could be read.
+    Key& entry = known->second;
+    const bool again = module.event == GPUPROF_MODULE_LOADED && entry.state == State::kFailed &&
+                       entry.failure != ModuleFailure::kTooLarge;
+    if (!again) return;
+    entry.state = State::kWaiting;
+    entry.tries = 0;
+    process.waiting.push_back(module.hash);
+    hand_out(id, process, monotonic_ns());
+    return;
+  }
+  if (module.size_bytes == 0 || module.size_bytes > kEarlyBytes - process.early_bytes ||
       module.size_bytes > kEarlyBytesInAll - early_bytes_)
     return;
   Key* const entry = key_of(process, module.hash);
@@ -95,6 +107,8 @@ void DeviceModules::process_exited(ProcessId id) {
   it->second.exited = true;
   if (it->second.reader) it->second.reader->process_gone();
   hand_out(id, it->second, monotonic_ns());
+  // Without a reader nothing is read any more, and nobody else gives the budget back.
+  if (!it->second.reader) early_bytes_ -= std::exchange(it->second.early_bytes, 0);
   close_if_done(it->second);
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace gpuprof::cubin {
 namespace {
@@ -34,6 +35,7 @@ class Parser {
       : bytes_(bytes), name_bytes_left_(bytes.size() * kNameBytesPerByte + kNameBytesFree) {}
 
   Result<ElfImage> run() {
+    image_.file_bytes = bytes_.size();
     if (auto status = header(); !status) return tl::unexpected(status.error());
     if (auto status = section_table(); !status) return tl::unexpected(status.error());
     if (auto status = text_and_debug_sections(); !status) return tl::unexpected(status.error());
@@ -89,13 +91,18 @@ class Parser {
     if (header_.e_phoff > size || header_.e_phnum * sizeof(Elf64_Phdr) > size - header_.e_phoff) {
       return fail(Code::kCorrupt, "its program headers lie past its end");
     }
-    if (names_index_ >= count || sections_[names_index_].sh_type != SHT_STRTAB) {
+    // Section 0 has no bounds to check: it stands for none.
+    if (names_index_ == 0 || names_index_ >= count ||
+        sections_[names_index_].sh_type != SHT_STRTAB) {
       return fail(Code::kCorrupt, "it has no section names");
     }
     return {};
   }
 
   [[nodiscard]] std::span<const std::byte> content(const Elf64_Shdr& section) const {
+    if (section.sh_offset > bytes_.size() || section.sh_size > bytes_.size() - section.sh_offset) {
+      return {};
+    }
     return bytes_.subspan(section.sh_offset, section.sh_size);
   }
 
@@ -160,8 +167,8 @@ class Parser {
     }
     if (symtab_index_ == 0) return fail(Code::kCorrupt, "it has no symbol table");
     const Elf64_Shdr& table = sections_[symtab_index_];
-    if (table.sh_entsize != sizeof(Elf64_Sym) || table.sh_link >= sections_.size() ||
-        sections_[table.sh_link].sh_type != SHT_STRTAB) {
+    if (table.sh_entsize != sizeof(Elf64_Sym) || table.sh_link == 0 ||
+        table.sh_link >= sections_.size() || sections_[table.sh_link].sh_type != SHT_STRTAB) {
       return fail(Code::kCorrupt, "its symbol table is malformed");
     }
     symtab_ = content(table);
@@ -186,6 +193,7 @@ class Parser {
 
   Status line_relocations() {
     if (debug_line_index_ == 0) return {};
+    bool found = false;
     for (uint32_t i = 1; i < sections_.size(); ++i) {
       const Elf64_Shdr& section = sections_[i];
       const bool rela = section.sh_type == SHT_RELA;
@@ -193,6 +201,10 @@ class Parser {
       const size_t entry_size = rela ? sizeof(Elf64_Rela) : sizeof(Elf64_Rel);
       if (section.sh_entsize != entry_size || section.sh_link != symtab_index_) {
         return fail(Code::kCorrupt, "the line table's relocations are malformed");
+      }
+      // Sections may overlap: any number of headers over the same bytes would cost memory each.
+      if (std::exchange(found, true)) {
+        return fail(Code::kCorrupt, "the line table has relocations twice");
       }
       const auto entries = content(section);
       for (uint64_t at = 0; at + entry_size <= entries.size(); at += entry_size) {

@@ -39,6 +39,7 @@ struct RelocatedAddress {
 struct ElfImage {
   uint32_t sm = 0;
   uint32_t abi_version = 0;
+  uint64_t file_bytes = UINT64_MAX;
   std::vector<TextSection> texts;  // in the order of the section table
   std::vector<FunctionSymbol> functions;
   std::span<const std::byte> debug_line;  // empty: none

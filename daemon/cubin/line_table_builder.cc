@@ -6,6 +6,8 @@
 #include <numeric>
 #include <string>
 
+#include "proto/usdt_abi.h"
+
 namespace gpuprof::cubin {
 namespace {
 
@@ -20,6 +22,9 @@ constexpr uint64_t kPathWorkFree = 1 << 20;
 constexpr uint64_t kNameOverhead = 64;
 // The deepest chain seen in CUB and CUTLASS is about 30.
 constexpr uint32_t kMaxDepth = 1024;
+// Longer ones are unknown, as for the kernel and the shim: each function of a profile has a copy.
+constexpr size_t kMaxPathBytes = 4096;
+constexpr size_t kMaxNameBytes = GPUPROF_NAME_MAX_BYTES;
 constexpr size_t kMinSlots = 64;
 // A hash table can be made to collide; a location that finds no slot in this many is stored twice.
 constexpr unsigned kMaxProbes = 32;
@@ -29,6 +34,7 @@ constexpr unsigned kMaxProbes = 32;
 LineTableBuilder::LineTableBuilder(const ElfImage& elf) : elf_(elf), slots_(kMinSlots) {
   uint64_t image_bytes = elf.debug_line.size() + elf.debug_str.size();
   for (const TextSection& text : elf.texts) image_bytes += text.size_bytes;
+  image_bytes = std::min<uint64_t>(image_bytes, elf.file_bytes);  // sections may overlap
   memory_left_ = image_bytes * kMemoryPerImageByte + kMemoryFree;
   path_work_left_ = image_bytes * kPathWorkPerImageByte + kPathWorkFree;
   table_.files_.emplace_back();
@@ -41,6 +47,7 @@ Result<uint32_t> LineTableBuilder::file(std::string_view directory, std::string_
   const uint64_t size = name.size() + (joined ? directory.size() + 1 : 0);
   if (size > path_work_left_) return fail(Code::kCorrupt, "the line table's paths have no end");
   path_work_left_ -= size;
+  if (size > kMaxPathBytes) return 0;
   if (joined) {
     path = directory;
     if (!path.ends_with('/')) path += '/';
@@ -66,7 +73,7 @@ Result<uint32_t> LineTableBuilder::function_at(uint64_t offset) {
   const auto* const text = reinterpret_cast<const char*>(names.data()) + offset;
   const size_t length = ::strnlen(text, names.size() - offset);
   uint32_t number = 0;
-  if (length != names.size() - offset) {
+  if (length != names.size() - offset && length <= kMaxNameBytes) {
     number = static_cast<uint32_t>(table_.functions_.size());
     table_.functions_.emplace_back(text, length);
   }

@@ -249,6 +249,39 @@ TEST_F(DeviceModulesTest, EarlyReadingHasABudget) {
   EXPECT_EQ(modules_.counts(id_).bytes_read, image.size()) << "the second was over the budget";
 }
 
+TEST_F(DeviceModulesTest, AnImageThatWentAndCameBackIsReadAgain) {
+  const std::vector<std::byte> image = cubin();
+  gpuprof_module_entry gone = {};
+  gone.hash = key_of(image);
+  gone.address = 0x1000;
+  gone.size_bytes = image.size();
+  gone.state = GPUPROF_MODULE_GONE;
+  append(gone);
+  modules_.add_process(id_, memfd());
+  modules_.want(id_, gone.hash);
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(missing(gone.hash), "gone");
+  load(image);
+  modules_.note(id_, event(gone.hash, image.size(), GPUPROF_MODULE_LOADED));
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(missing(gone.hash), "");
+}
+
+TEST_F(DeviceModulesTest, ProcessesWhoseMemfdIsNeverFoundGiveTheirBudgetBack) {
+  for (uint32_t i = 1; i <= 64; ++i) {
+    ProcessId child = id_;
+    child.image = i;
+    modules_.note(child, event(i, DeviceModules::kEarlyBytes, GPUPROF_MODULE_LOADED));
+    modules_.process_exited(child);
+  }
+  const std::vector<std::byte> image = cubin();
+  const uint64_t key = load(image);
+  modules_.add_process(id_, memfd());
+  modules_.note(id_, event(key, image.size(), GPUPROF_MODULE_LOADED));
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(modules_.counts(id_).bytes_read, image.size());
+}
+
 TEST_F(DeviceModulesTest, KeysAreBounded) {
   modules_.add_process(id_, memfd());
   for (uint64_t key = 0; key < DeviceModules::kMaxKeys + 10; ++key) modules_.want(id_, key);

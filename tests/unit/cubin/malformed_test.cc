@@ -329,5 +329,66 @@ TEST(Malformed, NothingButSymbols) {
   parse_within_bounds(writer.finish());
 }
 
+Elf64_Shdr section_at(const std::vector<std::byte>& bytes, uint64_t index) {
+  Elf64_Ehdr header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  Elf64_Shdr section;
+  std::memcpy(&section, bytes.data() + header.e_shoff + index * sizeof(section), sizeof(section));
+  return section;
+}
+
+void set_section(std::vector<std::byte>& bytes, uint64_t index, const Elf64_Shdr& section) {
+  Elf64_Ehdr header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  std::memcpy(bytes.data() + header.e_shoff + index * sizeof(section), &section, sizeof(section));
+}
+
+// Section 0 stands for none, and its extent is nobody's.
+TEST(Malformed, NamesInSectionZero) {
+  const auto whole = fixture_bytes("inline_chain.sm_90.cubin");
+  Elf64_Ehdr header;
+  std::memcpy(&header, whole.data(), sizeof(header));
+  Elf64_Shdr zero{};
+  zero.sh_type = SHT_STRTAB;
+  zero.sh_offset = uint64_t{1} << 40;
+  zero.sh_size = 4096;
+
+  auto bytes = whole;
+  set_section(bytes, 0, zero);
+  header.e_shstrndx = 0;
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  EXPECT_THAT(parse_within_bounds(bytes).error, HasSubstr("no section names"));
+
+  bytes = whole;
+  set_section(bytes, 0, zero);
+  for (uint64_t i = 1; i < header.e_shnum; ++i) {
+    Elf64_Shdr section = section_at(bytes, i);
+    if (section.sh_type != SHT_SYMTAB) continue;
+    section.sh_link = 0;
+    set_section(bytes, i, section);
+  }
+  EXPECT_THAT(parse_within_bounds(bytes).error, HasSubstr("symbol table is malformed"));
+}
+
+TEST(Malformed, RelocationsOfTheLineTableTwice) {
+  auto bytes = fixture_bytes("inline_chain.sm_90.cubin");
+  Elf64_Ehdr header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  uint64_t relocations = 0, other = 0;
+  for (uint64_t i = 1; i < header.e_shnum; ++i) {
+    const Elf64_Shdr section = section_at(bytes, i);
+    if (section.sh_type == SHT_RELA) {
+      if (relocations == 0 && section.sh_size != 0) relocations = i;  // .rela.debug_line
+    } else if (section.sh_type >= SHT_LOPROC) {
+      other = i;  // NVIDIA's own, which nobody reads
+    }
+  }
+  ASSERT_NE(relocations, 0u);
+  ASSERT_NE(other, 0u);
+  set_section(bytes, other, section_at(bytes, relocations));
+  const std::string error = parse_within_bounds(bytes).error;
+  EXPECT_THAT(error, HasSubstr("relocations twice"));
+}
+
 }  // namespace
 }  // namespace gpuprof::cubin
