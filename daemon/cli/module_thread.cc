@@ -17,6 +17,10 @@
 namespace gpuprof::cli {
 namespace {
 
+// A target may answer each of its page faults just in time: beyond the patience an image must come
+// at 1 MB/s at least, which a machine with 25 times its load still does.
+constexpr uint64_t kMostNsPerByte = 1000;
+
 uint64_t now_ns() {
   timespec now = {};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -30,7 +34,8 @@ struct ModuleThread::Shared {
   explicit Shared(std::shared_ptr<cubin::Store> images) : store(std::move(images)) {}
 
   const std::shared_ptr<cubin::Store> store;
-  std::atomic<uint64_t> progress_ns{0};  // of the job in work, 0: none
+  // Of the job in work; 0: none.
+  std::atomic<uint64_t> started_ns{0}, progress_ns{0}, bytes{0};
 
   std::mutex mutex;  // of what follows
   std::condition_variable has_job, has_outcome;
@@ -45,11 +50,12 @@ namespace {
 // Hands an image on to the store and tells that there is progress.
 class StoreSink final : public target::ImageSink {
  public:
-  StoreSink(cubin::Store& store, std::atomic<uint64_t>& progress_ns)
-      : writer_(store), progress_ns_(progress_ns) {}
+  StoreSink(cubin::Store& store, std::atomic<uint64_t>& progress_ns, std::atomic<uint64_t>& bytes)
+      : writer_(store), progress_ns_(progress_ns), bytes_(bytes) {}
   void restart() override { writer_.restart(); }
   bool add(std::span<const std::byte> bytes) override {
     progress_ns_.store(now_ns(), std::memory_order_relaxed);
+    bytes_.fetch_add(bytes.size(), std::memory_order_relaxed);
     return writer_.add(bytes).has_value();
   }
   Result<std::string> finish() { return writer_.finish(); }
@@ -57,6 +63,7 @@ class StoreSink final : public target::ImageSink {
  private:
   cubin::Store::Writer writer_;
   std::atomic<uint64_t>& progress_ns_;
+  std::atomic<uint64_t>& bytes_;
 };
 
 ModuleOutcome carry_out(const ModuleJob& job, StoreSink& sink) {
@@ -91,7 +98,7 @@ ModuleThread::~ModuleThread() {
 }
 
 void ModuleThread::work(const std::shared_ptr<Shared>& shared) {
-  StoreSink sink(*shared->store, shared->progress_ns);
+  StoreSink sink(*shared->store, shared->progress_ns, shared->bytes);
   std::unique_lock lock(shared->mutex);
   for (;;) {
     shared->has_job.wait(lock, [&] { return shared->stop || !shared->jobs.empty(); });
@@ -99,7 +106,10 @@ void ModuleThread::work(const std::shared_ptr<Shared>& shared) {
     shared->current = std::move(shared->jobs.front());
     shared->jobs.pop_front();
     const ModuleJob job = shared->current;
-    shared->progress_ns.store(now_ns(), std::memory_order_relaxed);
+    const uint64_t started_ns = now_ns();
+    shared->bytes.store(0, std::memory_order_relaxed);
+    shared->started_ns.store(started_ns, std::memory_order_relaxed);
+    shared->progress_ns.store(started_ns, std::memory_order_relaxed);
     lock.unlock();
     ModuleOutcome outcome = carry_out(job, sink);
     lock.lock();
@@ -173,7 +183,13 @@ std::vector<ModuleOutcome> ModuleThread::collect(uint64_t now, uint64_t wait_ns)
   std::move(shared->outcomes.begin(), shared->outcomes.end(), std::back_inserter(out));
   shared->outcomes.clear();
   const uint64_t progress = shared->progress_ns.load(std::memory_order_relaxed);
-  if (progress != 0 && now > progress && now - progress > patience_ns_) give_up(out);
+  if (progress == 0) return out;
+  const uint64_t started = shared->started_ns.load(std::memory_order_relaxed);
+  const uint64_t allowed =
+      patience_ns_ + shared->bytes.load(std::memory_order_relaxed) * kMostNsPerByte;
+  const bool idle = now > progress && now - progress > patience_ns_;
+  const bool slow = now > started && now - started > allowed;
+  if (idle || slow) give_up(out);
   return out;
 }
 

@@ -67,11 +67,14 @@ Status ResultFiles::drop_privileges(const Session& session, pid_t command, Conso
 
 // The deputy gets them as memfds: it copies bytes and gives names.
 bool ResultFiles::save_cubins(Session& session, Console& console) {
-  size_t saved = 0, there = 0;
+  size_t saved = 0, there = 0, lost = 0;
   DeviceModules& modules = session.recorder().device_modules();
   for (const std::string& sha256 : modules.sampled()) {
     auto bytes = modules.store().bytes(sha256);
-    if (!bytes) continue;  // evicted: the profile does not have it either
+    if (!bytes) {  // evicted: the profile does not have it either
+      ++lost;
+      continue;
+    }
     const UniqueFd file(::memfd_create("gpu-profiled-cubin", MFD_CLOEXEC));
     size_t at = 0;
     while (file.valid() && at < bytes->size()) {
@@ -90,7 +93,8 @@ bool ResultFiles::save_cubins(Session& session, Console& console) {
   }
   console.line("saved " + std::to_string(saved) + (saved == 1 ? " cubin" : " cubins") + " in " +
                cubins_->path() +
-               (there == 0 ? "" : " (" + std::to_string(there) + " more were there)"));
+               (there == 0 ? "" : " (" + std::to_string(there) + " more were there)") +
+               (lost == 0 ? "" : "; " + std::to_string(lost) + " could not be kept till the end"));
   return true;
 }
 

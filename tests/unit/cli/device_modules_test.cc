@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/userfaultfd.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -15,6 +16,8 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <stop_token>
+#include <thread>
 
 #include "daemon/cli/session.h"
 #include "daemon/target/process.h"
@@ -351,6 +354,76 @@ TEST_F(DeviceModulesTest, ATargetThatLetsNobodyReadCostsTheOthersNothing) {
   EXPECT_EQ(modules.stuck(), 1u) << "once, and then nothing is asked of it any more";
   modules.want(hostile, 7);
   EXPECT_EQ(modules.module(hostile, 7).missing, "unreadable");
+}
+
+// Answers each fault after a while: always progress, never an end.
+class Hesitant {
+ public:
+  static constexpr size_t kBytes = 4 << 20, kAnswer = 256 << 10;
+  explicit Hesitant(milliseconds delay)
+      : fault_fd_(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK))) {
+    memory_ = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uffdio_api api = {};
+    api.api = UFFD_API;
+    EXPECT_EQ(::ioctl(fault_fd_.get(), UFFDIO_API, &api), 0);
+    uffdio_register area = {};
+    area.range = {reinterpret_cast<uintptr_t>(memory_), kBytes};
+    area.mode = UFFDIO_REGISTER_MODE_MISSING;
+    EXPECT_EQ(::ioctl(fault_fd_.get(), UFFDIO_REGISTER, &area), 0);
+    thread_ = std::jthread([this, delay](const std::stop_token& stop) { answer(stop, delay); });
+  }
+  ~Hesitant() {
+    thread_.request_stop();
+    thread_.join();
+    fault_fd_.reset();  // lets the faulting thread go
+    ::munmap(memory_, kBytes);
+  }
+  [[nodiscard]] uint64_t address() const { return reinterpret_cast<uintptr_t>(memory_); }
+
+ private:
+  void answer(const std::stop_token& stop, milliseconds delay) const {
+    while (!stop.stop_requested()) {
+      pollfd wait = {fault_fd_.get(), POLLIN, 0};
+      uffd_msg message = {};
+      if (::poll(&wait, 1, 20) != 1 ||
+          ::read(fault_fd_.get(), &message, sizeof message) != sizeof message)
+        continue;
+      std::this_thread::sleep_for(delay);
+      uffdio_zeropage pages = {};
+      const uint64_t base = reinterpret_cast<uintptr_t>(memory_);
+      pages.range.start = base + (message.arg.pagefault.address - base) / kAnswer * kAnswer;
+      pages.range.len = kAnswer;
+      ::ioctl(fault_fd_.get(), UFFDIO_ZEROPAGE, &pages);
+    }
+  }
+
+  UniqueFd fault_fd_;
+  void* memory_ = nullptr;
+  std::jthread thread_;
+};
+
+TEST_F(DeviceModulesTest, ATargetThatAnswersSlowlyIsGivenUpToo) {
+  const Hesitant trap(milliseconds(500));  // eight seconds for the image
+  const std::vector<std::byte> image = cubin();
+  const uint64_t key = load(image);
+  gpuprof_module_entry entry = {};
+  entry.state = GPUPROF_MODULE_PRESENT;
+  entry.address = trap.address();
+  entry.size_bytes = Hesitant::kBytes;
+  entry.hash = 100;
+  append(entry);
+  DeviceModules modules({}, 1'500'000'000);
+  modules.enable();
+  ProcessId hostile = id_;
+  hostile.start_ticks += 1;  // another process to us; its memory is read by the pid
+  modules.add_process(hostile, memfd());
+  modules.want(hostile, 100);
+  modules.add_process(id_, memfd());
+  modules.want(id_, key);
+  modules.settle(milliseconds(60'000), never);
+  EXPECT_EQ(modules.module(id_, key).missing, "");
+  EXPECT_EQ(modules.module(hostile, 100).missing, "unreadable");
+  EXPECT_EQ(modules.stuck(), 1u);
 }
 
 }  // namespace
