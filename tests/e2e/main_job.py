@@ -181,21 +181,23 @@ def case_sampling(build, mode):
         path, summary, truth, _ = bench.run(
             bench.workload("--threads", 4, "--launches", 0, "--seconds", 12, "--rate", 15000, "--bursts"),
             "--stack-rate", "500", FAKE_CUDA_INSTANT=1, GPU_PROFILED_SEED=20261129)
-        check_shares(path, summary, truth, slow_draws=0)
+        check_shares(path, summary, truth)
         path, summary, truth, _ = bench.run(
             bench.workload("--threads", 1, "--launches", 0, "--seconds", 24, "--rate", 1000, "--bursts", "--rate-steps"),
             "--stack-rate", "2000", FAKE_CUDA_INSTANT=1, GPU_PROFILED_SEED=7)
         # 99 of 100 launches are of the fast half of the time. Those of the slow half, 1,000 a second,
-        # are drawn each and stand for themselves: they say nothing of the rest.
-        check_shares(path, summary, truth, slow_draws=12000)
+        # are drawn each and stand for themselves, and so do the draws of the first moments after each
+        # step, before p has followed the rate: of 54,000 draws the 2,000 a second in 12 s stand for
+        # the rest.
+        check_shares(path, summary, truth, most_draws=2000 * 12)
     finally:
         bench.close()
 
 
-def check_shares(path, summary, truth, slow_draws, points=0.02):
+def check_shares(path, summary, truth, most_draws=math.inf, points=0.02):
     shim = summary["targets"][0]["shim"]
     drawn, p = shim["launches_drawn"], shim["launches_drawn"] / shim["launches_seen"]
-    draws = drawn - slow_draws
+    draws = min(drawn, most_draws)
     check(draws >= 20000 and p <= 0.1, f"{draws} draws that count, p {p:.3f}: the case does not test what it should")
     check_accounting(summary, truth["executions"])
     profile = pprof_raw.load(path)
