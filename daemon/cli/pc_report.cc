@@ -77,10 +77,7 @@ void write_samples(JsonWriter& json, const join::PcAccounting& account,
     json.null();
   json.field("received", account.records);
   json.key("lost_in_ring");
-  json.begin_object();
-  for (size_t i = 0; i < probe::kLossReasonCount; ++i)
-    json.field(loss_name(i), account.lost_ring[i]);
-  json.end_object();
+  write_losses(json, account.lost_ring);
   json.end_object();
   json.key("counts");  // the sums of the records, by what their counters count
   json.begin_object();

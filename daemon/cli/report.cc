@@ -55,10 +55,7 @@ void write_record(JsonWriter& json, const ProcessRecord& record) {
   for (uint32_t probe = 1; probe < GPUPROF_PROBE_COUNT; ++probe) {
     if (sum(record.lost[probe]) == 0) continue;
     json.key(kProbeNames[probe]);
-    json.begin_object();
-    for (size_t i = 0; i < probe::kLossReasonCount; ++i)
-      json.field(loss_name(i), record.lost[probe][i]);
-    json.end_object();
+    write_losses(json, record.lost[probe]);
   }
   json.end_object();
   json.field("kernel_names", static_cast<uint64_t>(record.kernel_names.size()));

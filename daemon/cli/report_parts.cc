@@ -49,7 +49,11 @@ std::string percent(uint64_t part, uint64_t whole) {
 }
 
 const char* drop_name(uint32_t drop_class) { return kDropNames[drop_class]; }
-const char* loss_name(size_t reason) { return kLossNames[reason]; }
+void write_losses(JsonWriter& json, std::span<const uint64_t> by_reason) {
+  json.begin_object();
+  for (size_t i = 0; i < probe::kLossReasonCount; ++i) json.field(kLossNames[i], by_reason[i]);
+  json.end_object();
+}
 
 void write_accounting(JsonWriter& json, const join::Accounting& account) {
   json.key("executions");
@@ -67,10 +71,7 @@ void write_accounting(JsonWriter& json, const join::Accounting& account) {
   }
   json.end_object();
   json.key("lost_in_ring");
-  json.begin_object();
-  for (size_t i = 0; i < probe::kLossReasonCount; ++i)
-    json.field(loss_name(i), account.lost_ring[i]);
-  json.end_object();
+  write_losses(json, account.lost_ring);
   json.key("attributed");
   json.begin_object();
   json.field("exact", account.exact);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "daemon/cli/json_writer.h"
@@ -20,7 +21,9 @@ std::string percent(uint64_t part, uint64_t whole);
 
 // Names of the JSON's keys: the enums' own words.
 const char* drop_name(uint32_t drop_class);  // below GPUPROF_DROP_CLASS_COUNT
-const char* loss_name(size_t reason);        // of probe::LossReason
+
+// One object: records that a ring lost, by probe::LossReason; at least kLossReasonCount of them.
+void write_losses(JsonWriter& json, std::span<const uint64_t> by_reason);
 
 // The members executions, gpu_time_ns and identity_holds of an open object. `produced` is null
 // where the shim's own count is unknown (it was killed before we looked, or still runs), and

@@ -2,6 +2,7 @@
 """What the end-to-end cases share: the build tree's products on a fake GPU, the shim's status page,
 checks of a summary's accounting."""
 
+import argparse
 import json
 import os
 import pathlib
@@ -15,6 +16,26 @@ import time
 SKIPPED = 77
 # For what comes sooner or later: only a hang takes so long, not a busy machine.
 PATIENCE = 60
+
+
+def run_named_case(cases, description, run, **more):
+    """What the command line names: run(function, options). `more` has options beside --build, as argparse
+    takes them. The exit status; without root the case is skipped, or failed where root is promised."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("case", choices=sorted(cases))
+    parser.add_argument("--build", required=True, help="build tree")
+    for name, settings in more.items():
+        parser.add_argument(f"--{name}", **settings)
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        print("SKIPPED: needs root for eBPF")
+        return 1 if os.environ.get("REQUIRE_ROOT") else SKIPPED
+    try:
+        run(cases[options.case], options)
+    except AssertionError as error:
+        print(f"FAILED {options.case} {getattr(options, 'mode', '')}: {error}")
+        return 1
+    return 0
 
 
 class Bench:

@@ -6,7 +6,6 @@ Run by ctest with a few cycles: endurance.py CASE --build DIR. --cycles N (or GP
 runs the full counts: 1000 of attach_cycles, control_cycles, run_exits and attach_exits, 100 of forks.
 """
 
-import argparse
 import collections
 import json
 import os
@@ -18,8 +17,8 @@ import sys
 import time
 
 import pprof_raw
-from bench import (PATIENCE, SKIPPED, STATE_TRACING, Bench, check, check_accounting, check_identity, equal, read_truth,
-                   status, wait_for, wait_for_memfd)
+from bench import (PATIENCE, STATE_TRACING, Bench, check, check_accounting, check_identity, equal, read_truth,
+                   run_named_case, status, wait_for, wait_for_memfd)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "hardware"))
 import pprof_reader  # noqa: E402
@@ -287,10 +286,7 @@ CASES = {name[5:]: value for name, value in globals().items() if name.startswith
 
 
 def run_case(function, options):
-    """One case on a fresh bench; the process's exit status."""
-    if os.geteuid() != 0:
-        print("SKIPPED: needs root for eBPF")
-        return 1 if os.environ.get("REQUIRE_ROOT") else SKIPPED
+    """One case on a fresh bench."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # abort is one of the endings
     cycles = options.cycles or int(os.environ.get("GPU_PROFILED_CYCLES", 0))
     bench = Bench(pathlib.Path(options.build).resolve())
@@ -298,21 +294,12 @@ def run_case(function, options):
     SANITIZED = bench.sanitized()
     try:
         function(bench, *([cycles] if cycles else []))
-    except AssertionError as error:
-        print(f"FAILED {options.case}: {error}")
-        return 1
     finally:
         bench.close()
-    return 0
 
 
 def main(cases, description):
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("case", choices=sorted(cases))
-    parser.add_argument("--build", required=True, help="build tree")
-    parser.add_argument("--cycles", type=int, default=0)
-    options = parser.parse_args()
-    return run_case(cases[options.case], options)
+    return run_named_case(cases, description, run_case, cycles={"type": int, "default": 0})
 
 
 if __name__ == "__main__":

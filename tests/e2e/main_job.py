@@ -6,7 +6,6 @@ Run by ctest: main_job.py CASE --build DIR. Needs root; without it the case is s
 says so, which scripts/check counts as a failure in CI.
 """
 
-import argparse
 import collections
 import math
 import os
@@ -17,8 +16,8 @@ import subprocess
 import sys
 
 import pprof_raw
-from bench import (Bench, OtherLoad, PATIENCE, SKIPPED, STATE_IDLE, STATE_TRACING, check, check_accounting, equal, read_truth,
-                   status, wait_for_state)
+from bench import (Bench, OtherLoad, PATIENCE, STATE_IDLE, STATE_TRACING, check, check_accounting, equal, read_truth,
+                   run_named_case, status, wait_for_state)
 
 MODES = ["", "no_uprobe_multi", "no_sleepable", "no_nop5", "no_find_vma"]
 
@@ -365,22 +364,6 @@ def case_short_runs(build, mode, runs=60):
 CASES = {name[5:]: value for name, value in globals().items() if name.startswith("case_")}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("case", choices=sorted(CASES))
-    parser.add_argument("--build", required=True, help="build tree")
-    parser.add_argument("--mode", default="", help="fallbacks to force, as in GPU_PROFILED_DEBUG_FALLBACK")
-    options = parser.parse_args()
-    if os.geteuid() != 0:
-        print("SKIPPED: needs root for eBPF")
-        return 1 if os.environ.get("REQUIRE_ROOT") else SKIPPED
-    try:
-        CASES[options.case](options.build, options.mode)
-    except AssertionError as error:
-        print(f"FAILED {options.case} {options.mode}: {error}")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_named_case(CASES, __doc__, lambda function, options: function(options.build, options.mode),
+                            mode={"default": "", "help": "fallbacks to force, as in GPU_PROFILED_DEBUG_FALLBACK"}))

@@ -5,7 +5,6 @@ GPU that plays sessions on real cubins (tests/fake_cuda/sessions). pc_checks.py 
 Run by ctest: pc_sampling.py CASE --build DIR. Needs root; without it the case is skipped (exit 77).
 """
 
-import argparse
 import collections
 import hashlib
 import json
@@ -18,7 +17,7 @@ import time
 
 import pc_checks
 import pprof_raw
-from bench import SKIPPED, Bench, check, equal, read_truth, wait_for_memfd
+from bench import Bench, check, equal, read_truth, run_named_case, wait_for_memfd
 from pc_checks import Oracle, attribs, delivered, present
 
 SESSIONS = pathlib.Path(__file__).resolve().parent.parent / "fake_cuda/sessions"
@@ -309,21 +308,5 @@ def case_cycles(build, turns=6):
 CASES = {name[5:]: value for name, value in globals().items() if name.startswith("case_")}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("case", choices=sorted(CASES))
-    parser.add_argument("--build", required=True, help="build tree")
-    options = parser.parse_args()
-    if os.geteuid() != 0:
-        print("SKIPPED: needs root for eBPF")
-        return SKIPPED
-    try:
-        CASES[options.case](options.build)
-    except AssertionError as error:
-        print(f"FAILED {options.case}: {error}")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_named_case(CASES, __doc__, lambda function, options: function(options.build)))
