@@ -97,7 +97,6 @@ struct JoinStats {
   uint64_t stacks_trimmed = 0;             // (kernel, stack) pairs left out of a spread
   uint64_t processes_refused = 0;          // records of processes beyond the limit
   uint64_t pc_resolved_early = 0;          // records with a correlation: grace cut short
-  uint64_t pc_executions_refused = 0;      // serialized executions that no sample can name
   uint64_t pc_folded = 0;                  // counts that lost their instruction or stall
   uint64_t pc_stacks_trimmed = 0;          // (kernel, call path) pairs that got no samples
 };
@@ -143,9 +142,8 @@ struct JoinerLimits {
   // How long a PC sample with a correlation waits for its execution and its launch: these are
   // flushed every 100 ms.
   uint64_t pc_grace_ns = 1'000'000'000;
-  uint32_t max_pc_waiting = 64 * 1024;             // 64 bytes each
-  uint64_t serialized_age_ns = 5'000'000'000;      // an execution waits for its PC samples
-  uint32_t max_serialized_executions = 64 * 1024;  // 80 bytes each
+  uint32_t max_pc_waiting = 64 * 1024;              // 64 bytes each
+  uint32_t max_serialized_executions = 128 * 1024;  // 80 bytes each; 0.3 s of 200k/s at least
   // Functions, by device, context and target; beyond: the samples are refused.
   uint32_t max_pc_sources_per_process = 16 * 1024;
   uint32_t max_pc_sources = 64 * 1024;

@@ -40,9 +40,7 @@ void PcJoiner::add(uint32_t slot, std::span<const gpuprof_pc_sample_v1> samples)
 }
 
 void PcJoiner::note_execution(const ClassKey& key, uint64_t launch, uint32_t fingerprint) {
-  if (!executions_.add(launch, key, fingerprint, now_ns_, limits_.serialized_age_ns,
-                       limits_.max_serialized_executions))
-    ++stats_.pc_executions_refused;
+  executions_.add(launch, key, fingerprint, limits_.max_serialized_executions);
 }
 
 bool PcJoiner::resolve(const Waiting& sample, bool is_final) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SerializedExecutions: kernels that PC samples with a correlation may name, for a while.
+// SerializedExecutions: kernels that PC samples with a correlation may name. Samples come within a
+// window of their execution, before it or after it.
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "daemon/join/flat_index.h"
 #include "daemon/join/window.h"
@@ -12,42 +14,32 @@ namespace gpuprof::join {
 
 struct SerializedExecution {
   ClassKey key;
-  uint64_t since_ns = 0;
   uint32_t fingerprint = 0;
   bool is_shared = false;  // several executions have this correlation: a graph's
 };
 
-// Bounded. One thread.
+// The latest ones: at least half of `limit`, at most `limit`. One thread.
 class SerializedExecutions {
  public:
-  // False: no room, even after those older than `age_ns` were forgotten.
-  bool add(uint64_t launch, const ClassKey& key, uint32_t fingerprint, uint64_t now_ns,
-           uint64_t age_ns, size_t limit) {
+  void add(uint64_t launch, const ClassKey& key, uint32_t fingerprint, size_t limit) {
     const Key at_key{launch, key.process};
-    uint32_t at = executions_.find(at_key);
-    if (at != Index::kNone) {
-      SerializedExecution& known = executions_[at].value;
-      if (known.fingerprint != fingerprint) known.is_shared = true;
-      return true;
+    if (SerializedExecution* known = look_up(at_key)) {
+      if (known->fingerprint != fingerprint) known->is_shared = true;
+      return;
     }
-    if (executions_.size() >= limit) {
-      if (now_ns >= cleaned_ns_ + age_ns / 8) {
-        cleaned_ns_ = now_ns;
-        executions_.retain(
-            [&](const Index::Entry& entry) { return entry.value.since_ns + age_ns > now_ns; });
-      }
-      if (executions_.size() >= limit) return false;
+    if (latest_.size() >= limit / 2) {
+      std::swap(latest_, earlier_);
+      latest_.clear();
     }
-    at = executions_.insert(at_key).first;
-    executions_[at].value = {key, now_ns, fingerprint, key.graph_id != 0};
-    return true;
+    latest_[latest_.insert(at_key).first].value = {key, fingerprint, key.graph_id != 0};
   }
-  [[nodiscard]] const SerializedExecution* find(uint32_t process, uint64_t launch) const {
-    const uint32_t at = executions_.find({launch, process});
-    return at == Index::kNone ? nullptr : &executions_[at].value;
+  [[nodiscard]] const SerializedExecution* find(uint32_t process, uint64_t launch) {
+    return look_up({launch, process});
   }
   void forget(uint32_t process) {
-    executions_.retain([&](const Index::Entry& entry) { return entry.key.process != process; });
+    const auto is_other = [&](const Index::Entry& entry) { return entry.key.process != process; };
+    latest_.retain(is_other);
+    earlier_.retain(is_other);
   }
 
  private:
@@ -56,8 +48,17 @@ class SerializedExecutions {
     uint64_t process;  // slot
   };
   using Index = FlatIndex<Key, SerializedExecution>;
-  Index executions_;
-  uint64_t cleaned_ns_ = 0;
+
+  SerializedExecution* look_up(const Key& key) {
+    for (Index* index : {&latest_, &earlier_}) {
+      const uint32_t at = index->find(key);
+      if (at != Index::kNone) return &(*index)[at].value;
+    }
+    return nullptr;
+  }
+
+  Index latest_;
+  Index earlier_;
 };
 
 }  // namespace gpuprof::join

@@ -64,6 +64,11 @@ def by_label(samples, label):
     return counts
 
 
+def of_toolkit(sample):
+    """In a helper function of the CUDA toolkit's own (division, square root), which has no source."""
+    return device_frames(sample)[0].function.startswith("__cuda_sm")
+
+
 def share(counts, key):
     total = sum(counts.values())
     return counts[key] / total if total else 0.0
@@ -171,7 +176,7 @@ def wrong_lines(samples, own_sources=()):
     """(impossible, displaced) of resolved samples: Counters of texts. Impossible: no such file or line. Displaced,
     in `own_sources` only: a line outside of the function that the frame names. A few of the latter are
     the compiler's own: instructions that it hoisted out of an inlined loop keep the line and lose the call.
-    Triton names inlined functions after the kernel: they have to lie in some function of the file."""
+    Triton's line tables name no inlined functions: its lines have to lie in some function of the file."""
     own = {str(path) for path in own_sources}
     impossible, displaced = collections.Counter(), collections.Counter()
     for sample in samples:
@@ -186,7 +191,7 @@ def wrong_lines(samples, own_sources=()):
                 continue  # the call site of a function that was not inlined is not known
             if not is_code(frame):
                 impossible[f"{where}: no line of code"] += sample.values[PC]
-            elif frame.file in own and not is_inside(frame, frame.file.endswith(".py") and frame is not frames[-1]):
+            elif frame.file in own and not is_inside(frame, frame.file.endswith(".py")):
                 displaced[f"{where}: outside of it"] += sample.values[PC]
     return impossible, displaced
 

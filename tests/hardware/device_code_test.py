@@ -14,6 +14,7 @@ import pc_checks  # noqa: E402
 import pprof_reader  # noqa: E402
 import section_pc  # noqa: E402
 import section_pccost  # noqa: E402
+import section_pctorch  # noqa: E402
 import truth  # noqa: E402
 from harness import Report  # noqa: E402
 from made_profile import Line, MadeProfile, Place  # noqa: E402
@@ -274,6 +275,14 @@ class Torch(WithSource):
     def test_triton_outside_of_its_function(self):
         self.assertEqual(self.check(self.triton(line=4), self.vendor())[2], "not met")
 
+    def test_triton_library_more_than_the_source(self):
+        library = pathlib.Path(self.folder.name, "standard.py")
+        library.write_text("def zeros():\n  return 0\n")
+        self.assertEqual(self.check(self.triton(), self.triton(str(library)), self.vendor()), ["met"] * 4)
+        self.bench.report.rows.clear()
+        self.assertEqual(self.check(self.triton(), self.triton(str(library)), self.triton(str(library), 1),
+                                    self.vendor())[1], "not met")
+
     def test_vendor_code_with_a_line(self):
         self.assertEqual(self.check(self.triton(), self.vendor(), self.vendor("resolved"))[3], "not met")
 
@@ -316,7 +325,7 @@ class Budget(unittest.TestCase):
             self.assertTrue(section_pc.affords(bench, "y", 4))
             self.assertEqual([(r["check"], r["status"]) for r in bench.report.rows], [("x", "not run")])
             bench.report.rows.clear()
-            for section in (section_pc, section_pccost):
+            for section in (section_pc, section_pctorch, section_pccost):
                 section.run(bench)
             self.assertEqual({r["status"] for r in bench.report.rows}, {"not run"})
             self.assertEqual(len(bench.report.rows), 12)

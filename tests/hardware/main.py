@@ -15,13 +15,14 @@ import section_cycles
 import section_pc
 import section_pccost
 import section_pccycles
+import section_pctorch
 import section_record
 import section_torch
 import section_w2
 from harness import Bench, compile_workloads
 
 SECTIONS = {"w2": section_w2, "apis": section_apis, "cycles": section_cycles, "torch": section_torch,
-            "cost": section_cost, "pc": section_pc,
+            "cost": section_cost, "pc": section_pc, "pctorch": section_pctorch,
             "pccycles": section_pccycles, "pccost": section_pccost, "record": section_record}
 
 

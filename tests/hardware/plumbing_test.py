@@ -77,7 +77,7 @@ def fake_cuptis(bench):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("section", choices=["w2", "cost", "pc", "pccycles", "pccost", "record"])
+    parser.add_argument("section", choices=["w2", "cost", "pc", "pctorch", "pccycles", "pccost", "record"])
     parser.add_argument("--build", required=True)
     parser.add_argument("--includes", required=True, help="folders of CUPTI's headers, separated by ;")
     parser.add_argument("--bundle", help="try scripts/hardware-bundle's folder instead of the build tree's products")

@@ -19,8 +19,8 @@ from shim_control import TIER_CONTINUOUS, TIER_OFF, TIER_SERIALIZED, TIER_TRACE,
 CYCLES = 200
 CAPTURE_CYCLES = 100
 OTHER_CYCLES = 20
-# No graph: serialized sampling refuses once one ran.
-LOAD = ["--seconds", 1000, "--graphs", 0, "--pairs", 20]
+# No graph: serialized sampling refuses once one ran. A serialized window of tiny kernels alone has no samples.
+LOAD = ["--seconds", 1000, "--graphs", 0, "--pairs", 20, "--mix", 64]
 # A serialized window opens half a second after sampling was enabled: to wait for it each time would double the time.
 PACE = {TIER_CONTINUOUS: {}, TIER_SERIALIZED: {"window_every": 4, "drain_every": 40}}
 NAMES = {TIER_CONTINUOUS: "continuous", TIER_SERIALIZED: "serialized"}

@@ -60,6 +60,7 @@ struct Options {
   int cpu = -1;
   int serve = 0;
   int tiny = 20000, pairs = 300, graphs = 200, driver = 2000;
+  int mix = 0;  // one long kernel after so many tiny ones
 };
 
 struct Work {
@@ -93,6 +94,8 @@ Options parse(int argc, char** argv) {
       o.graphs = atoi(value);
     else if (strcmp(name, "--driver") == 0)
       o.driver = atoi(value);
+    else if (strcmp(name, "--mix") == 0)
+      o.mix = atoi(value);
     else {
       fprintf(stderr, "w2: unknown option %s\n", name);
       _exit(2);
@@ -121,8 +124,11 @@ void prepare(Work& w) {
 
 }  // namespace
 
-HW_NOINLINE void launch_tiny(int n) {
-  for (int i = 0; i < n; ++i) tiny<<<1, 32>>>();
+HW_NOINLINE void launch_tiny(const Work& w, int n, int mix) {
+  for (int i = 1; i <= n; ++i) {
+    tiny<<<1, 32>>>();
+    if (mix > 0 && i % mix == 0) compute<<<Work::kElements / 256, 256>>>(w.a, Work::kElements, 64);
+  }
   check(cudaDeviceSynchronize(), "tiny");
 }
 
@@ -147,7 +153,7 @@ HW_NOINLINE void launch_driver(const Work& w, int n) {
 
 HW_NOINLINE void run_round(const Options& o, const Work& w, int round) {
   const auto t0 = Clock::now();
-  launch_tiny(o.tiny);
+  launch_tiny(w, o.tiny, o.mix);
   const double tiny_s = seconds_since(t0);
   const auto t1 = Clock::now();
   launch_pair(w, o.pairs);
@@ -182,7 +188,7 @@ static long resident_kib() {
 static void serve(const Options& options, const Work& work) {
   char line[64];
   for (int round = 0; fgets(line, sizeof line, stdin) != nullptr; ++round) {
-    launch_tiny(300);
+    launch_tiny(work, 300, 0);
     run_round(options, work, round);
   }
 }

@@ -31,13 +31,18 @@ constexpr size_t kHardwareBytes = 128u << 20;
 constexpr const char* kStallPrefix = "smsp__pcsamp_warps_issue_stalled_";
 constexpr const char* kNotIssued = "_not_issued";
 
+struct PcBuffer {
+  std::vector<uint8_t> records;
+  std::vector<CUpti_PCSamplingStallReason> stalls;
+  CUpti_PCSamplingData data{};
+};
+
 /// PC sampling of one context.
 struct Context {
   CUcontext handle;
   std::map<uint32_t, std::string> reasons;
-  std::vector<uint8_t> records;
-  std::vector<CUpti_PCSamplingStallReason> stalls;
-  CUpti_PCSamplingData data{};
+  PcBuffer drained;     // that GetData fills
+  PcBuffer registered;  // that CUPTI fills: GetData crashes where there is none (13.0, H200)
 };
 
 struct Recorder {
@@ -173,23 +178,25 @@ void read_reasons(Context& context) {
   for (size_t i = 0; i < count; ++i) context.reasons[indexes[i]] = names[i];
 }
 
-void lay_out(Context& context) {
-  context.records.assign(kPcs * stride(), 0);
-  context.stalls.resize(kPcs * kReasonsMost);
-  context.data.size = recorder().version >= 19 ? 80 : 72;
-  context.data.collectNumPcs = kPcs;
-  context.data.pPcData = reinterpret_cast<CUpti_PCSamplingPCData*>(context.records.data());
+void lay_out(PcBuffer& buffer) {
+  buffer.records.assign(kPcs * stride(), 0);
+  buffer.stalls.resize(kPcs * kReasonsMost);
+  buffer.data.size = recorder().version >= 19 ? 80 : 72;
+  buffer.data.collectNumPcs = kPcs;
+  buffer.data.pPcData = reinterpret_cast<CUpti_PCSamplingPCData*>(buffer.records.data());
   for (size_t i = 0; i < kPcs; ++i) {
     CUpti_PCSamplingPCData record{};
     record.size = stride();
-    record.stallReason = &context.stalls[i * kReasonsMost];
-    memcpy(&context.records[i * stride()], &record, stride());
+    record.stallReason = &buffer.stalls[i * kReasonsMost];
+    memcpy(&buffer.records[i * stride()], &record, stride());
   }
 }
 
-bool configure(const Context& context) {
-  CUpti_PCSamplingConfigurationInfo infos[2] = {};
+bool configure(Context& context) {
+  CUpti_PCSamplingConfigurationInfo infos[3] = {};
   size_t used = 0;
+  infos[used].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_DATA_BUFFER;
+  infos[used++].attributeData.samplingDataBufferData.samplingDataBuffer = &context.registered.data;
   infos[used].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_HARDWARE_BUFFER_SIZE;
   infos[used++].attributeData.hardwareBufferSizeData.hardwareBufferSize = kHardwareBytes;
   if (recorder().wanted_period != 0) {
@@ -214,12 +221,13 @@ void sample_context(CUcontext handle) {
   const CUptiResult result = recorder().cupti->pc_enable(&enable);
   auto* context = new Context;
   context->handle = handle;
+  read_reasons(*context);
+  lay_out(context->drained);
+  lay_out(context->registered);
   if (result != CUPTI_SUCCESS || !configure(*context)) {
     fprintf(stderr, "record: PC sampling of a context was refused: %d\n", result);
     return;
   }
-  read_reasons(*context);
-  lay_out(*context);
   recorder().contexts.push_back(context);
 }
 
@@ -240,8 +248,9 @@ void keep_samples(const Context& context, const CUpti_PCSamplingPCData& record) 
 
 /// With cupti_mutex held.
 void drain(Context& context) {
+  CUpti_PCSamplingData& data = context.drained.data;
   CUpti_PCSamplingGetDataParams params{CUpti_PCSamplingGetDataParamsSize, nullptr, context.handle,
-                                       &context.data};
+                                       &data};
   do {
     const CUptiResult result = recorder().cupti->pc_get_data(&params);
     std::lock_guard lock(recorder().data_mutex);
@@ -249,13 +258,13 @@ void drain(Context& context) {
       ++recorder().recording.pc_failures;
       return;
     }
-    recorder().recording.pc_dropped += context.data.droppedSamples;
-    for (size_t i = 0; i < context.data.totalNumPcs; ++i) {
+    recorder().recording.pc_dropped += data.droppedSamples;
+    for (size_t i = 0; i < data.totalNumPcs; ++i) {
       CUpti_PCSamplingPCData record{};
-      memcpy(&record, &context.records[i * stride()], stride());
+      memcpy(&record, &context.drained.records[i * stride()], stride());
       keep_samples(context, record);
     }
-  } while (context.data.remainingNumPcs != 0 && context.data.totalNumPcs != 0);
+  } while (data.remainingNumPcs != 0 && data.totalNumPcs != 0);
 }
 
 void drain_all() {

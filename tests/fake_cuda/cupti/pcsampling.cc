@@ -300,6 +300,8 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingGetData(CUpti_PCSamplingGetDataParams* pa
   if (sampler == nullptr || !sampler->enabled) return fail(CUPTI_ERROR_INVALID_OPERATION);
   if (data == sampler->config.data_buffer)
     driver->violation("pc-buffer", "GetData into the buffer that CUPTI was given to fill itself");
+  if (sampler->config.data_buffer == nullptr)
+    driver->violation("pc-no-buffer", "GetData before a buffer was registered: CUPTI crashes");
   data->totalSamples = data->droppedSamples = 0;
   data->totalNumPcs = data->remainingNumPcs = 0;
   if (data->size > 72) data->hardwareBufferFull = 0;

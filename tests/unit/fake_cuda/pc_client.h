@@ -27,6 +27,7 @@ class PcClient {
   explicit PcClient(size_t pcs = 64, size_t stride = 64, size_t data_size = 80)
       : stride_(stride), records_(pcs * stride), reasons_(pcs * kReasonCount) {
     cuDevicePrimaryCtxRetain(&context, 0);
+    own.size = data_size;
     data.size = data_size;
     data.collectNumPcs = pcs;
     data.pPcData = reinterpret_cast<CUpti_PCSamplingPCData*>(records_.data());
@@ -40,7 +41,15 @@ class PcClient {
 
   CUptiResult enable() {
     CUpti_PCSamplingEnableParams p{CUpti_PCSamplingEnableParamsSize, nullptr, context};
-    return cuptiPCSamplingEnable(&p);
+    const CUptiResult result = cuptiPCSamplingEnable(&p);
+    if (result == CUPTI_SUCCESS && registers) register_buffer(&own);
+    return result;
+  }
+  void register_buffer(CUpti_PCSamplingData* buffer) {
+    CUpti_PCSamplingConfigurationInfo info{};
+    info.attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_DATA_BUFFER;
+    info.attributeData.samplingDataBufferData.samplingDataBuffer = buffer;
+    configure({info});
   }
   CUptiResult disable() {
     CUpti_PCSamplingDisableParams p{CUpti_PCSamplingDisableParamsSize, nullptr, context};
@@ -133,6 +142,8 @@ class PcClient {
 
   CUcontext context = nullptr;
   CUpti_PCSamplingData data{};
+  CUpti_PCSamplingData own{};  // the one that CUPTI is given; it stays empty here
+  bool registers = true;
   std::vector<CUptiResult> status;
   std::map<uint32_t, std::string> names;
   std::vector<PcRecord> records;

@@ -104,12 +104,13 @@ TEST_F(PcRules, AModuleGoesUndrained) {
 }
 
 TEST_F(PcRules, GetDataIntoTheBufferThatIsCuptis) {
-  EXPECT_VIOLATION(
-      "pc-buffer", start(); PcClient pc; sampling(function("k"), pc);
-      CUpti_PCSamplingConfigurationInfo info{};
-      info.attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_DATA_BUFFER;
-      info.attributeData.samplingDataBufferData.samplingDataBuffer = &pc.data; pc.configure({info});
-      pc.drain(););
+  EXPECT_VIOLATION("pc-buffer", start(); PcClient pc; sampling(function("k"), pc);
+                   pc.register_buffer(&pc.data); pc.drain(););
+}
+
+TEST_F(PcRules, GetDataWithoutABufferThatIsCuptis) {
+  EXPECT_VIOLATION("pc-no-buffer", start(); PcClient pc; pc.registers = false;
+                   sampling(function("k"), pc); pc.drain(););
 }
 
 void both_kinds(const char* api, const char* driver, bool pc_first) {

@@ -240,6 +240,18 @@ TEST_F(PcJoin, CorrelationOfAnUnsampledLaunchIsItsExecutionsExact) {
   EXPECT_EQ(row.executions, 1u);
 }
 
+TEST_F(PcJoin, AnyNumberOfExecutionsLeavesTheLatestExact) {
+  joiner_.add_window(kProcess, window(GPUPROF_WINDOW_OPEN, 1, 1, 2));
+  launched(1, 11, exec(1, 9, 1000));
+  add(joiner_, pc_sample(9, 0x10, 1, kWait, 1));
+  constexpr uint32_t kOthers = 300'000;  // in the same second: none is old
+  for (uint32_t id = 2; id < kOthers; ++id) add(joiner_, exec(id, 9, 10));
+  launched(kOthers, 12, exec(kOthers, 9, 500));
+  add(joiner_, pc_sample(9, 0x10, 30, kWait, kOthers));
+  add(joiner_, pc_sample(9, 0x10, 20, kWait, kOthers - 60'000));
+  EXPECT_EQ(attributed(finish(), PcAttrib::kExact), 51u);
+}
+
 TEST_F(PcJoin, AGraphsCorrelationIsNeverExact) {
   joiner_.add_window(kProcess, window(GPUPROF_WINDOW_OPEN, 1, 1, 2));
   joiner_.add_launch(kProcess, launch(1, 1.0, 1, GPUPROF_KIND_GRAPH), 11, 1);

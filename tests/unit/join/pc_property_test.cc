@@ -117,7 +117,6 @@ JoinerLimits random_limits(std::mt19937_64& random) {
   limits.grace_ns = random() % 3000;
   limits.pc_grace_ns = random() % 3000;
   limits.max_pc_waiting = static_cast<uint32_t>(random() % 50);
-  limits.serialized_age_ns = random() % 10'000;
   limits.max_serialized_executions = static_cast<uint32_t>(random() % 100);
   limits.max_processes = static_cast<uint32_t>(1 + random() % 3);
   limits.max_classes_per_process = static_cast<uint32_t>(random() % 60);
