@@ -6,11 +6,14 @@
 // compared with, its speed is the floor that the profiler's cost is measured from. It shares no
 // code with the shim.
 //
-//   LISTENER_MODE      trace (default) | hash: an empty cubin-hash callback and no subscriber |
-//                      load: libcupti loaded, nothing registered | none
+//   LISTENER_MODE      trace (default) | pc: trace, and continuous PC sampling from the context's
+//                      creation on, drained in launch exits every 100 ms, nothing kept | hash: an
+//                      empty cubin-hash callback and no subscriber | load: libcupti loaded, nothing
+//                      registered | none
 //   LISTENER_OUT       file for the counts, one JSON object, written at exit
 //   LISTENER_NAMES     1: count kernels by name too
 //   LISTENER_CUPTI     libcupti to load where the process has none mapped
+//   LISTENER_PERIOD    of mode pc: log2 of the cycles (default 18)
 //   LISTENER_BUFFER    bytes of an activity buffer (default 262144)
 #include <cuda.h>
 #include <cupti.h>
@@ -44,11 +47,35 @@ namespace {
   X(cuptiActivityGetNextRecord)     \
   X(cuptiActivityGetNumDroppedRecords)
 
+// Of CUPTI 12.9 and later, whose records have this size.
+#define LISTENER_PC_FUNCTIONS(X)              \
+  X(cuptiPCSamplingEnable)                    \
+  X(cuptiPCSamplingSetConfigurationAttribute) \
+  X(cuptiPCSamplingGetData)
+
 struct Cupti {
 #define DECLARE(name) decltype(&::name) name = nullptr;
   LISTENER_FUNCTIONS(DECLARE)
-#undef DECLARE
   decltype(&::cuptiRegisterComputeCrcCallback) cuptiRegisterComputeCrcCallback = nullptr;
+  LISTENER_PC_FUNCTIONS(DECLARE)
+#undef DECLARE
+};
+
+// One of the two buffers of PC sampling: GetData fills one, CUPTI the other.
+struct PcBuffer {
+  static constexpr size_t kPcs = 2048, kReasons = 64;
+  CUpti_PCSamplingData data{};
+  std::vector<CUpti_PCSamplingPCData> records{kPcs};
+  std::vector<CUpti_PCSamplingStallReason> reasons{kPcs * kReasons};
+  PcBuffer() {
+    data.size = sizeof data;
+    data.collectNumPcs = kPcs;
+    data.pPcData = records.data();
+    for (size_t i = 0; i < kPcs; ++i) {
+      records[i].size = sizeof records[i];
+      records[i].stallReason = &reasons[i * kReasons];
+    }
+  }
 };
 
 // Kernel records of CUDA 11.0 to 13.x are alike up to here; the struct of the headers may be
@@ -88,6 +115,11 @@ struct Listener {
   std::mutex mutex;  // pool and by_name
   std::vector<uint8_t*> pool;
   std::map<std::string, uint64_t> by_name;
+  uint32_t period = 18;
+  CUcontext sampled = nullptr;
+  PcBuffer drained, registered;
+  std::mutex pc_mutex;
+  std::atomic<uint64_t> drain_at_ns{UINT64_MAX}, pc_samples{0};
 };
 Listener* g;
 
@@ -161,9 +193,56 @@ void CUPTIAPI complete_buffer(CUcontext context, uint32_t stream, uint8_t* buffe
   g->pool.push_back(buffer);
 }
 
-void CUPTIAPI on_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void* data) {
-  if (static_cast<const CUpti_CallbackData*>(data)->callbackSite == CUPTI_API_ENTER)
+uint64_t now_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
+}
+
+constexpr uint64_t kDrainNs = 100'000'000;
+
+void drain() {
+  const std::unique_lock lock(g->pc_mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  CUpti_PCSamplingGetDataParams params{CUpti_PCSamplingGetDataParamsSize, nullptr, g->sampled,
+                                       &g->drained.data};
+  do {
+    if (g->cupti.cuptiPCSamplingGetData(&params) != CUPTI_SUCCESS) break;
+    g->pc_samples += g->drained.data.totalSamples;
+  } while (g->drained.data.remainingNumPcs != 0 && g->drained.data.totalNumPcs != 0);
+  g->drain_at_ns = now_ns() + kDrainNs;
+}
+
+void sample(CUcontext context) {
+  CUpti_PCSamplingEnableParams enable{CUpti_PCSamplingEnableParamsSize, nullptr, context};
+  CUpti_PCSamplingConfigurationInfo infos[3] = {};
+  infos[0].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_DATA_BUFFER;
+  infos[0].attributeData.samplingDataBufferData.samplingDataBuffer = &g->registered.data;
+  infos[1].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_PERIOD;
+  infos[1].attributeData.samplingPeriodData.samplingPeriod = g->period;
+  infos[2].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_HARDWARE_BUFFER_SIZE;
+  infos[2].attributeData.hardwareBufferSizeData.hardwareBufferSize = 128u << 20;
+  CUpti_PCSamplingConfigurationInfoParams set{CUpti_PCSamplingConfigurationInfoParamsSize, nullptr,
+                                              context, 3, infos};
+  if (g->cupti.cuptiPCSamplingEnable(&enable) != CUPTI_SUCCESS ||
+      g->cupti.cuptiPCSamplingSetConfigurationAttribute(&set) != CUPTI_SUCCESS) {
+    fprintf(stderr, "listener: no PC sampling\n");
+    _exit(97);
+  }
+  g->sampled = context;
+  g->drain_at_ns = now_ns() + kDrainNs;
+}
+
+void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId, const void* data) {
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
+    if (g->sampled == nullptr) sample(static_cast<const CUpti_ResourceData*>(data)->context);
+    return;
+  }
+  if (static_cast<const CUpti_CallbackData*>(data)->callbackSite == CUPTI_API_ENTER) {
     g->counts.callbacks.fetch_add(1, std::memory_order_relaxed);
+  } else if (g->sampled != nullptr && now_ns() >= g->drain_at_ns.load(std::memory_order_relaxed)) {
+    drain();
+  }
 }
 
 void CUPTIAPI empty_hash(const void*, size_t, uint64_t* hash) { *hash = 0; }
@@ -194,6 +273,9 @@ bool start_tracing() {
     if (launches_work(name))
       g->cupti.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id);
   }
+  if (g->mode == "pc")
+    g->cupti.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE,
+                                 CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
   if (g->cupti.cuptiActivityRegisterCallbacks(request_buffer, complete_buffer) != CUPTI_SUCCESS)
     return false;
   for (CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
@@ -213,7 +295,12 @@ void write_string(FILE* file, const std::string& text) {
 }
 
 void report() {
-  if (g->mode == "trace") g->cupti.cuptiActivityFlushAll(1);
+  if (g->sampled != nullptr) {
+    const timespec decoder{0, 400'000'000};  // it wakes every 100 ms
+    nanosleep(&decoder, nullptr);
+    drain();
+  }
+  if (g->mode == "trace" || g->mode == "pc") g->cupti.cuptiActivityFlushAll(1);
   FILE* file = g->out.empty() ? nullptr : fopen(g->out.c_str(), "w");
   if (file == nullptr) return;
   const Counts& c = g->counts;
@@ -224,11 +311,11 @@ void report() {
           "{\"cupti\": %u, \"kernels\": %llu, \"graph_kernels\": %llu, \"memcpys\": %llu, "
           "\"peer_memcpys\": %llu,"
           " \"memsets\": %llu, \"other\": %llu, \"invalid_times\": %llu, \"dropped\": %llu, "
-          "\"callbacks\": %llu,"
+          "\"callbacks\": %llu, \"pc_samples\": %llu,"
           " \"gpu_ns\": %llu, \"names\": {",
           g->version, number(c.kernels), number(c.graph_kernels), number(c.memcpys),
           number(c.peer_memcpys), number(c.memsets), number(c.other), number(c.invalid_times),
-          number(c.dropped), number(c.callbacks), number(c.gpu_ns));
+          number(c.dropped), number(c.callbacks), number(g->pc_samples), number(c.gpu_ns));
   std::lock_guard lock(g->mutex);
   const char* separator = "";
   for (const auto& [name, count] : g->by_name) {
@@ -272,6 +359,9 @@ bool start() {
   g->cupti.name = reinterpret_cast<decltype(&::name)>(dlsym(handle, #name)); \
   complete = complete && g->cupti.name != nullptr;
   LISTENER_FUNCTIONS(RESOLVE)
+  if (g->mode == "pc") {
+    LISTENER_PC_FUNCTIONS(RESOLVE)
+  }
 #undef RESOLVE
   if (!complete) return false;
   g->cupti.cuptiGetVersion(&g->version);
@@ -294,6 +384,8 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   const char* mode = getenv("LISTENER_MODE");
   g->mode = mode != nullptr ? mode : "trace";
   if (const char* out = getenv("LISTENER_OUT")) g->out = out;
+  if (const char* period = getenv("LISTENER_PERIOD"))
+    g->period = static_cast<uint32_t>(strtoul(period, nullptr, 10));
   if (const char* bytes = getenv("LISTENER_BUFFER")) g->buffer_bytes = strtoull(bytes, nullptr, 10);
   const char* names = getenv("LISTENER_NAMES");
   g->names = names != nullptr && strcmp(names, "1") == 0;

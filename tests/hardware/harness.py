@@ -141,6 +141,7 @@ class Bench:
         self.hot_loops = self.work / "hot_loops"
         self.deadline = time.monotonic() + budget_seconds
         self.report = Report(self.out / "results.json")
+        self.part = ""  # of a section: only the parts whose names have this in them
         self._number = 0
         self._lock = threading.Lock()
 

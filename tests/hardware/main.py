@@ -47,11 +47,11 @@ def main():
     parser = argparse.ArgumentParser(prog="hardware-check", description=__doc__)
     parser.add_argument("bundle", help="folder with gpu-profiled and libgpu-profiled-cupti.so (scripts/hardware-bundle)")
     parser.add_argument("out", help="folder for results.json, profiles.tar and more")
-    parser.add_argument("--only", default=",".join(SECTIONS), help=f"sections, of {','.join(SECTIONS)}")
+    parser.add_argument("--only", default=",".join(SECTIONS), help=f"sections, of {','.join(SECTIONS)}; pc, pctorch and pccost take :PART, words of a part's name")
     parser.add_argument("--budget", type=float, default=570, help="seconds for everything (default 570)")
     options = parser.parse_args()
     names = options.only.split(",")
-    unknown = [name for name in names if name not in SECTIONS]
+    unknown = [name for name in names if name.partition(":")[0] not in SECTIONS]
     if unknown:
         parser.error(f"no section named {', '.join(unknown)}")
     pathlib.Path(options.out).mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,8 @@ def run_sections(bench, names):
             continue
         start = time.monotonic()
         try:
-            SECTIONS[name].run(bench)
+            section, _, bench.part = name.partition(":")
+            SECTIONS[section].run(bench)
         except Exception:  # one section's fault must not cost the others their turn
             bench.report.require(f"{name}: the check itself", False, traceback.format_exc(limit=4), "no error")
         print(f"--- section {name} took {time.monotonic() - start:.0f} s", flush=True)

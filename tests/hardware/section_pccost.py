@@ -5,11 +5,12 @@ Launch rate: two arms alive at a time that take turns, as there. GPU-bound work 
 arms run alone, one after the other: a process that is sampled may change the GPU for its neighbours too.
 The PyTorch loop is one process, attached to in each way in turn, so that its start is paid once.
 
-Seconds on an H200 (estimated): launch rate 85, GPU-bound 65, PyTorch 220; 370 in all. Needed at least: 10 pairs."""
+Seconds on an H200: launch rate 55, of the listener 50, GPU-bound 65, PyTorch 150; 320 in all. Needed at least: 10 pairs."""
 import json
+import pathlib
 import random
-import signal
 import statistics
+import subprocess
 
 import device_code as code
 import pc_checks
@@ -17,16 +18,17 @@ import pprof_reader
 import section_cost as cost
 import section_w2 as w2
 from harness import Process
-from section_pc import affords, is_sampling
+from section_pc import is_sampling, run_parts
 from shim_control import NoShim, Target, is_sampled_below
 
-SETS = 12
-TURNS = 30
+SETS = 10
+TURNS = 20
 GPU_BOUND_PAIRS = 12
 GPU_BOUND = ["--rounds", 5, "--tiny", 100, "--pairs", 1500, "--graphs", 0, "--driver", 1]
 TRAINING_ROUNDS = 11
-TRAINING_STEPS = 400
+TRAINING_STEPS = 300
 PERIODS = (12, 14, 16, 18, 20)
+LAUNCHES = (("tiny_ns", "launch rate"), ("graph_us", "10-node graph"), ("driver_ns", "cuLaunchKernel"))
 SAMPLES_TARGET = 1000  # a second and busy SM
 CONTINUOUS = ("--pc-sampling", "continuous")
 
@@ -70,13 +72,33 @@ def launch_rate(bench):
     bench.report.fact("pccost medians", cost.medians(sets))
     if unsampled:
         return
-    cost.judge(bench, sets, "continuous: launch rate lost over tracing alone", "continuous", "tracing", "tiny_ns",
-               cost.rate_loss, 0.03, "<= 3 %", cost.percent)
-    for metric, what in (("graph_us", "10-node graph"), ("driver_ns", "cuLaunchKernel")):
-        cost.judge(bench, sets, f"continuous: {what} over tracing alone", "continuous", "tracing", metric, cost.rate_loss,
+    for metric, what in LAUNCHES:
+        cost.judge(bench, sets, f"continuous: {what} lost over tracing alone", "continuous", "tracing", metric, cost.rate_loss,
                    0.03, "<= 3 %", cost.percent)
     cost.judge_values(bench, "continuous: GPU-bound pair beside other processes",
                       [cost.pair(s, "continuous", "tracing", "pair_ms", cost.relative) for s in sets], None, "", cost.percent)
+
+
+def floor(bench):
+    """The same of the bare listener: what any client of CUPTI pays. Sets of its own: one process samples a GPU at a time."""
+
+    def arms(bench):
+        prefix, pinned = cost.placement()
+        work = [bench.w2, "--serve", 1, *cost.WORK, *pinned]
+        outs.append(bench.path(".json"))
+        return {"listener": (prefix + work, bench.listener_env("trace")),
+                "sampling listener": (prefix + work, bench.listener_env("pc", outs[-1]))}
+
+    outs = []
+    sets, failures = cost.measure(bench, arms, SETS, TURNS)
+    samples = [json.loads(path.read_text())["pc_samples"] for path in outs if path.exists()]
+    bench.report.require("pccost: runs of the bare listener", not failures and sets and all(samples) and len(samples) == len(sets),
+                         "; ".join(failures[:3]) or f"{len(sets)} sets ended well, {samples} samples", "all end well, all sampled")
+    bench.report.fact("pccost medians of the bare listener", cost.medians(sets))
+    for metric, what in LAUNCHES:
+        cost.judge_values(bench, f"bare listener: {what} lost by sampling",
+                          [cost.pair(s, "sampling listener", "listener", metric, cost.rate_loss) for s in sets], None, "",
+                          cost.percent)
 
 
 def gpu_bound_once(bench, tier):
@@ -123,6 +145,27 @@ def samples_per_sm(bench, profile, summary):
                          f"{rate:.0f} on {sms} SMs, {pc_checks.show_state(summary)}", f">= {SAMPLES_TARGET}")
 
 
+def diagnose(pid, daemon):
+    """What the target's threads and the daemon do, for the log; how the daemon ended."""
+    for process in (pid, daemon.pid):
+        for task in sorted(pathlib.Path(f"/proc/{process}/task").glob("*")):
+            try:
+                print(task, *((task / name).read_text().strip() for name in ("comm", "wchan", "syscall", "stack")), flush=True)
+            except OSError as error:
+                print(task, error, flush=True)
+    print(output_tail(["dmesg"]), flush=True)
+    state = "alive" if daemon.alive() else "ended"
+    daemon.interrupt()
+    done = daemon.finish(10)
+    print(done.out, done.err, flush=True)
+    return f"daemon {state}: {done.why()}"
+
+
+def output_tail(command, lines=15):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    return "\n".join(done.stdout.splitlines()[-lines:])
+
+
 class Training:
     """train.py --serve, attached to for a turn in one way after the other."""
 
@@ -158,11 +201,11 @@ class Training:
         try:
             self.step_until(ready)
             result = self.arm.turn(str(TRAINING_STEPS))["step_ms"]
-        finally:
-            if daemon.alive():
-                daemon.popen.send_signal(signal.SIGINT)
+            daemon.interrupt()
             self.step_until(lambda status: status["state"] == "idle")
             done = daemon.finish(30)
+        except cost.TurnError as error:
+            raise cost.TurnError(f"{' '.join(options)}: {error}; {diagnose(self.arm.popen.pid, daemon)}") from error
         if not done.ok():
             raise cost.TurnError(f"gpu-profiled --pid {' '.join(options)}: {done.why()}")
         if "off" not in options:
@@ -174,12 +217,12 @@ class Training:
 
 
 def training_ways(index):
-    """Arm -> options of round `index`: the judged ones always, of the periods half in turns."""
-    ways = {"nobody attached": None, "tracing": ("--pc-sampling", "off"),
-            "serialized, 10 % duty": ("--pc-sampling", "serialized")}
-    for number, period in enumerate(PERIODS):
-        if number % 2 == index % 2:
-            ways[f"continuous, 2^{period}"] = (*CONTINUOUS, "--pc-period", str(period))
+    """Arm -> options of round `index`: the judged ones always, the periods in turns, nobody now and then."""
+    ways = {"tracing": ("--pc-sampling", "off"), "serialized, 10 % duty": ("--pc-sampling", "serialized")}
+    period = PERIODS[index % len(PERIODS)]
+    ways[f"continuous, 2^{period}"] = (*CONTINUOUS, "--pc-period", str(period))
+    if index % 3 == 0:
+        ways["nobody attached"] = None
     return ways
 
 
@@ -227,8 +270,7 @@ def table(bench, rounds):
 
 
 def run(bench):
-    for name, seconds, part in (("continuous: launch rate over tracing alone", 60, launch_rate),
-                                ("continuous: GPU-bound work over tracing alone", 50, gpu_bound),
-                                ("PyTorch loop, each tier", 60, training)):
-        if affords(bench, name, seconds):
-            part(bench)
+    run_parts(bench, (("continuous: launch rate over tracing alone", 60, lambda: launch_rate(bench)),
+                      ("bare listener: launch rate lost by sampling", 50, lambda: floor(bench)),
+                      ("continuous: GPU-bound work over tracing alone", 50, lambda: gpu_bound(bench)),
+                      ("PyTorch loop, each tier", 60, lambda: training(bench))))
