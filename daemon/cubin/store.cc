@@ -177,6 +177,7 @@ Result<std::shared_ptr<const Image>> Store::image(const std::string& sha256) {
   if (!raw) return tl::unexpected<Error>(raw.error());
   auto image = Image::parse(std::move(*raw));
   const std::lock_guard lock(mutex_);
+  ++stats_.parsed;
   const auto entry = find(sha256);
   if (entry == nullptr || entry->parsed) return image;  // evicted or parsed meanwhile
   if (!image) {

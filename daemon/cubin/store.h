@@ -33,6 +33,7 @@ struct StoreStats {
   uint64_t parsed_bytes = 0;
   uint64_t evicted = 0;    // for want of room, since it was made
   uint64_t malformed = 0;  // images that are no cubins, as far as they were asked for
+  uint64_t parsed = 0;     // times that an image was parsed, since it was made
 };
 
 // Keyed by SHA-256, since the keys that processes use (XXH3-64) are theirs alone and no defence

@@ -2,6 +2,8 @@
 #include "daemon/join/assemble.h"
 
 #include <algorithm>
+#include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "daemon/join/flat_index.h"
@@ -54,6 +56,26 @@ class Assembler {
     stats_.sources.resize(result.processes.size());
   }
 
+  // Image by image: few fit into memory at once, and the rows come by kernel.
+  void resolve_code() {
+    std::vector<uint32_t> order(result_.pc_rows.size());
+    std::iota(order.begin(), order.end(), 0u);
+    const auto place = [&](uint32_t i) {
+      const PcRow& pc = result_.pc_rows[i];
+      const PcFunction& of = result_.pc_functions[pc.function];
+      return std::make_tuple(of.cubin_key, of.process, of.function_name_id, pc.pc_offset);
+    };
+    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+      const auto left = place(a), right = place(b);
+      return left != right ? left < right : a < b;
+    });
+    for (const uint32_t i : order) {
+      const PcRow& pc = result_.pc_rows[i];
+      const PcFunction& of = result_.pc_functions[pc.function];
+      if (pc.pc_offset == kFolded) continue;
+      builder_.device_code().find(of.process, of.cubin_key, of.function_name_id, pc.pc_offset);
+    }
+  }
   void add_rows() {
     auto pc = result_.pc_rows.begin();
     for (uint32_t i = 0; i < result_.rows.size(); ++i) {
@@ -132,6 +154,7 @@ class Assembler {
 Model assemble(const JoinResult& result, const StackTable& stacks, FrameSource& source,
                DeviceSource* device, const AssembleOptions& options, AssembleStats* stats) {
   Assembler assembler(result, stacks, source, device, options);
+  assembler.resolve_code();
   assembler.add_rows();
   if (stats) *stats = assembler.stats();
   std::string executable;

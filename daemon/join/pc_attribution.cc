@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string_view>
+#include <tuple>
 
 #include "daemon/join/assemble.h"
 #include "daemon/join/spread.h"
@@ -186,12 +187,26 @@ PcAttribution::Join PcAttribution::join_nothing(const PcSource& source, uint64_t
   return {PcAttrib::kUnattributed, nullptr, extra_row(key, row, result)};
 }
 
+// Few images fit into memory at once: what asks for one comes together.
+std::vector<uint32_t> PcAttribution::sources_by_image() const {
+  std::vector<uint32_t> order;
+  for (uint32_t i = 0; i < table_.sources().size(); ++i) {
+    if (has_cells(i)) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    const PcSource& left = table_.sources()[a].key;
+    const PcSource& right = table_.sources()[b].key;
+    return std::tie(left.cubin_key, left.process) < std::tie(right.cubin_key, right.process);
+  });
+  return order;
+}
+
 void PcAttribution::join_sources(JoinResult& result) {
   const uint32_t count = static_cast<uint32_t>(table_.sources().size());
   std::vector<uint64_t> kernels(count);
-  for (uint32_t i = 0; i < count; ++i) {
+  for (const uint32_t i : sources_by_image()) {
     const PcSource& source = table_.sources()[i].key;
-    if (source.has_target() || !has_cells(i)) continue;
+    if (source.has_target()) continue;
     kernels[i] = kernel_of(source);
     const auto [at, is_new] = modules_.insert({kernels[i], source.process});
     auto& [cubin, has_others] = modules_[at].value;

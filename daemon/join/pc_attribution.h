@@ -75,6 +75,7 @@ class PcAttribution {
   Stall stall_of(const PcSource& source, uint32_t stall_index, JoinResult& result);
   void order_cells();
   uint64_t kernel_of(const PcSource& source);
+  [[nodiscard]] std::vector<uint32_t> sources_by_image() const;
   void join_sources(JoinResult& result);
   Join join_target(const PcTarget& target, JoinResult& result);
   Join join_kernel(const PcSource& source, uint64_t kernel, JoinResult& result);
