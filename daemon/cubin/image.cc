@@ -63,8 +63,14 @@ struct Image::Impl {
   };
   struct Named {
     uint64_t hash = 0;
-    uint32_t function = 0;   // of `functions`
-    bool ambiguous = false;  // local functions of two sections have it
+    uint32_t function = 0;  // of `functions`
+    uint64_t longest = 0;   // of all that have the name, at the first of them
+  };
+  // What a name and a kernel stand for.
+  struct Chosen {
+    uint32_t function = kNone;  // of `functions`
+    bool is_ambiguous = false;  // one of several, which is not known
+    uint64_t longest = 0;       // of these
   };
   // The function that an offset belongs to, and where the code that is only its own begins.
   struct Owner {
@@ -77,7 +83,8 @@ struct Image::Impl {
   void place_functions();
   void index_names();
   [[nodiscard]] Owner owner_of(const Section& section, uint64_t offset, uint32_t named) const;
-  [[nodiscard]] const Named* find(std::string_view name) const;
+  [[nodiscard]] std::span<const Named> find(std::string_view name) const;
+  [[nodiscard]] Chosen choose(std::string_view name, std::string_view kernel) const;
   void add_chain(uint32_t location, std::string_view function, Resolution& to) const;
 
   std::vector<std::byte> bytes;
@@ -86,7 +93,8 @@ struct Image::Impl {
   std::vector<Section> sections;  // like elf.texts
   std::vector<Function> functions;
   std::vector<uint32_t> text_of_function;  // like `functions`: index into `sections`
-  // Sorted by hash, then name: names that were made to collide cost a lookup no more than others.
+  // Sorted by hash, then name (names that were made to collide cost a lookup no more than others),
+  // then kernels, then by section.
   std::vector<Named> by_name;
   uint64_t limit = kSectionAlignment;
 };
@@ -125,7 +133,7 @@ void Image::Impl::place_functions() {
 void Image::Impl::index_names() {
   by_name.reserve(functions.size());
   for (uint32_t i = 0; i < functions.size(); ++i) {
-    by_name.push_back({name_hash(functions[i].mangled), i, false});
+    by_name.push_back({name_hash(functions[i].mangled), i, functions[i].size_bytes});
   }
   std::sort(by_name.begin(), by_name.end(), [this](const Named& a, const Named& b) {
     if (a.hash != b.hash) return a.hash < b.hash;
@@ -134,16 +142,13 @@ void Image::Impl::index_names() {
     if (left.mangled != right.mangled) return left.mangled < right.mangled;
     return left.is_kernel != right.is_kernel ? left.is_kernel : a.function < b.function;
   });
-  size_t kept = 0;
-  for (const Named& at : by_name) {
-    const Function* const last = kept == 0 ? nullptr : &functions[by_name[kept - 1].function];
-    if (last == nullptr || last->mangled != functions[at.function].mangled) {
-      by_name[kept++] = at;
-    } else if (!last->is_kernel) {
-      by_name[kept - 1].ambiguous = true;
+  for (size_t first = 0, at = 1; at < by_name.size(); ++at) {
+    if (functions[by_name[first].function].mangled == functions[by_name[at].function].mangled) {
+      by_name[first].longest = std::max(by_name[first].longest, by_name[at].longest);
+    } else {
+      first = at;
     }
   }
-  by_name.resize(kept);
 }
 
 // Device functions lie one after the other in their kernel, whose symbol spans them all.
@@ -162,14 +167,39 @@ Image::Impl::Owner Image::Impl::owner_of(const Section& section, uint64_t offset
   return {alias ? named : last.function, last.offset};
 }
 
-const Image::Impl::Named* Image::Impl::find(std::string_view name) const {
+// All that have the name.
+std::span<const Image::Impl::Named> Image::Impl::find(std::string_view name) const {
   const uint64_t hash = name_hash(name);
-  const auto at = std::lower_bound(by_name.begin(), by_name.end(), name,
-                                   [&](const Named& entry, std::string_view value) {
-                                     if (entry.hash != hash) return entry.hash < hash;
-                                     return functions[entry.function].mangled < value;
-                                   });
-  return at == by_name.end() || functions[at->function].mangled != name ? nullptr : &*at;
+  const auto first = std::lower_bound(by_name.begin(), by_name.end(), name,
+                                      [&](const Named& entry, std::string_view value) {
+                                        if (entry.hash != hash) return entry.hash < hash;
+                                        return functions[entry.function].mangled < value;
+                                      });
+  const auto end =
+      std::upper_bound(first, by_name.end(), name, [&](std::string_view value, const Named& entry) {
+        if (entry.hash != hash) return hash < entry.hash;
+        return value < functions[entry.function].mangled;
+      });
+  return {first, end};
+}
+
+Image::Impl::Chosen Image::Impl::choose(std::string_view name, std::string_view kernel) const {
+  const std::span<const Named> named = find(name);
+  if (named.empty()) return {};
+  const uint32_t first = named.front().function;
+  if (named.size() == 1 || functions[first].is_kernel) return {first, false, 0};
+  const std::span<const Named> kernels = kernel.empty() ? named : find(kernel);
+  if (kernels.empty() || !functions[kernels.front().function].is_kernel)
+    return {first, true, named.front().longest};
+  // Functions are numbered by section.
+  const uint32_t text = text_of_function[kernels.front().function];
+  const auto there = std::lower_bound(
+      named.begin(), named.end(), text,
+      [&](const Named& entry, uint32_t value) { return text_of_function[entry.function] < value; });
+  if (there == named.end() || text_of_function[there->function] != text)
+    return {first, true, named.front().longest};
+  const bool has_next = there + 1 != named.end() && text_of_function[(there + 1)->function] == text;
+  return {there->function, has_next, named.front().longest};
 }
 
 void Image::Impl::add_chain(uint32_t number, std::string_view function, Resolution& to) const {
@@ -217,28 +247,31 @@ uint64_t Image::line_table_bytes() const { return impl_->elf.debug_line.size(); 
 uint64_t Image::line_index_bytes() const { return impl_->lines->size_bytes(); }
 
 const Function* Image::find(std::string_view mangled) const {
-  const Impl::Named* const named = impl_->find(mangled);
-  return named == nullptr ? nullptr : &impl_->functions[named->function];
+  const std::span<const Impl::Named> named = impl_->find(mangled);
+  return named.empty() ? nullptr : &impl_->functions[named.front().function];
 }
 
-Resolution Image::resolve(std::string_view function, uint64_t pc_offset) const {
+Resolution Image::resolve(std::string_view function, uint64_t pc_offset,
+                          std::string_view kernel) const {
   Resolution resolution;
-  const Impl::Named* const entry = impl_->find(function);
-  if (entry == nullptr) return resolution;
-  const Function& named = impl_->functions[entry->function];
-  if (pc_offset >= named.size_bytes) return resolution;
-  const uint32_t text = impl_->text_of_function[entry->function];
+  const Impl::Chosen chosen = impl_->choose(function, kernel);
+  if (chosen.function == Impl::kNone) return resolution;
+  const Function& named = impl_->functions[chosen.function];
+  const uint32_t text = impl_->text_of_function[chosen.function];
   const Impl::Section& section = impl_->sections[text];
-  const uint64_t offset = named.offset + pc_offset;
-  resolution.address = section.base + offset;
-  resolution.status = SourceStatus::kNoLineInfo;
-  if (entry->ambiguous) {
+  if (chosen.is_ambiguous) {
+    if (pc_offset >= chosen.longest) return resolution;
+    resolution.status = SourceStatus::kNoLineInfo;
     resolution.frames.push_back({callee_name(named.mangled, section.function), {}, 0});
     return resolution;
   }
+  if (pc_offset >= named.size_bytes) return resolution;
+  const uint64_t offset = named.offset + pc_offset;
+  resolution.address = section.base + offset;
+  resolution.status = SourceStatus::kNoLineInfo;
 
   // `function` covers the PC; what lies innermost there may be a device function inside it.
-  const Impl::Owner at = impl_->owner_of(section, offset, entry->function);
+  const Impl::Owner at = impl_->owner_of(section, offset, chosen.function);
   const Function& owner = impl_->functions[at.function];
   const std::string_view name =
       owner.is_kernel ? owner.mangled : callee_name(owner.mangled, section.function);
@@ -250,9 +283,11 @@ Resolution Image::resolve(std::string_view function, uint64_t pc_offset) const {
   } else {
     resolution.frames.push_back({name, {}, 0});
   }
-  // Which of the kernel's lines called it is not in the image.
-  if (!owner.is_kernel && section.kernel != Impl::kNone) {
-    resolution.frames.push_back({impl_->functions[section.kernel].mangled, {}, 0});
+  // Which of the kernel's lines called it is not in the image. A section's kernel may have a second
+  // name.
+  if (!owner.is_kernel && (named.is_kernel || section.kernel != Impl::kNone)) {
+    const Function& above = named.is_kernel ? named : impl_->functions[section.kernel];
+    resolution.frames.push_back({above.mangled, {}, 0});
   }
   return resolution;
 }

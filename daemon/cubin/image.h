@@ -48,7 +48,8 @@ struct Function {
 
 struct Resolution {
   SourceStatus status = SourceStatus::kUnmapped;
-  uint64_t address = 0;             // of the PC in the linear layout; 0 where kUnmapped
+  // Of the PC in the linear layout; 0 where kUnmapped, or where several functions have the name.
+  uint64_t address = 0;
   std::vector<SourceFrame> frames;  // innermost first, the kernel last; empty where kUnmapped
 };
 
@@ -71,13 +72,16 @@ class Image {
   [[nodiscard]] std::span<const std::byte> bytes() const;
   // In the order of their addresses.
   [[nodiscard]] std::span<const Function> functions() const;
-  // By the symbol's name; null if there is none.
+  // By the symbol's name, a kernel before others; null if there is none.
   [[nodiscard]] const Function* find(std::string_view mangled) const;
   // `pc_offset` is in bytes from the start of `function` (of the kernel's section for a kernel, as
   // CUPTI counts it: device functions that were not inlined lie inside it and resolve to
   // themselves with their caller kernel above, whose line is then unknown). A device function with
-  // a section of its own (-G, -rdc=true) has no kernel above: any may call it.
-  [[nodiscard]] Resolution resolve(std::string_view function, uint64_t pc_offset) const;
+  // a section of its own (-G, -rdc=true) has no kernel above: any may call it. Local functions of
+  // several sections may have one name: `kernel`, where it is known, tells which is meant, and else
+  // no more than the name is told.
+  [[nodiscard]] Resolution resolve(std::string_view function, uint64_t pc_offset,
+                                   std::string_view kernel = {}) const;
   // End of the linear layout.
   [[nodiscard]] uint64_t limit() const;
   // Of .debug_line in the file, and of what is made of it in memory.

@@ -71,9 +71,7 @@ class Assembler {
     });
     for (const uint32_t i : order) {
       const PcRow& pc = result_.pc_rows[i];
-      const PcFunction& of = result_.pc_functions[pc.function];
-      if (pc.pc_offset == kFolded) continue;
-      builder_.device_code().find(of.process, of.cubin_key, of.function_name_id, pc.pc_offset);
+      if (pc.pc_offset != kFolded) place_of(result_.rows[pc.row], pc);
     }
   }
   void add_rows() {
@@ -109,6 +107,12 @@ class Assembler {
     add_clamped(sample.values[kGpuExecutions], row.executions);
   }
 
+  const DeviceCode::Place& place_of(const Row& row, const PcRow& pc) {
+    const PcFunction& function = result_.pc_functions[pc.function];
+    return builder_.device_code().find(function.process, function.cubin_key,
+                                       function.function_name_id, row.name_id, pc.pc_offset);
+  }
+
   void add_code(const Row& row, const PcRow& pc) {
     const PcFunction& function = result_.pc_functions[pc.function];
     SourceCounts& counts = stats_.sources[function.process];
@@ -117,8 +121,7 @@ class Assembler {
     if (pc.pc_offset == kFolded) {
       counts.folded += pc.samples;
     } else {
-      place = &builder_.device_code().find(function.process, function.cubin_key,
-                                           function.function_name_id, pc.pc_offset);
+      place = &place_of(row, pc);
       counts.by_status[static_cast<size_t>(place->status)] += pc.samples;
       if (place->missing != 0) missing = builder_.device_code().missing(*place);
     }

@@ -8,12 +8,24 @@ namespace {
 
 constexpr size_t kMaxReasons = 64;
 constexpr size_t kShownHashDigits = 12;
+// Distance of locations that have no address of their own: pprof's source view takes neighbouring
+// ones for one function's instructions.
+constexpr uint64_t kApart = 256;
+
+uint64_t hash_of(const std::vector<cubin::SourceFrame>& frames) {
+  uint64_t hash = 0;
+  for (const cubin::SourceFrame& frame : frames)
+    hash = XXH3_64bits_withSeed(frame.mangled.data(), frame.mangled.size(), hash);
+  return hash;
+}
 
 }  // namespace
 
 const DeviceCode::Place& DeviceCode::find(uint32_t process, uint64_t cubin_key,
-                                          uint64_t function_name_id, uint32_t pc_offset) {
-  const Key key{cubin_key, function_name_id, process, pc_offset};
+                                          uint64_t function_name_id, uint64_t kernel_name_id,
+                                          uint32_t pc_offset) {
+  if (kernel_name_id == function_name_id) kernel_name_id = 0;
+  const Key key{cubin_key, function_name_id, kernel_name_id, process, pc_offset};
   const auto [at, is_new] = places_.insert(key);
   if (is_new) places_[at].value = make(key);
   return places_[at].value;
@@ -31,7 +43,9 @@ DeviceCode::Place DeviceCode::make(const Key& key) {
   }
   place.status = cubin::SourceStatus::kUnmapped;
   if (name.empty()) return place;
-  const cubin::Resolution resolution = module.image->resolve(name, key.pc_offset);
+  std::string kernel;
+  if (key.kernel_name_id != 0) kernel = frames_.kernel_name(process, key.kernel_name_id);
+  const cubin::Resolution resolution = module.image->resolve(name, key.pc_offset, kernel);
   place.status = resolution.status;
   if (resolution.frames.empty()) return place;
   place.location = location_of(module_of(module), *module.image, resolution);
@@ -63,9 +77,19 @@ uint32_t DeviceCode::module_of(const DeviceModule& source) {
   return at->second;
 }
 
+// `address` in the module for the first who asks; the others get places behind its code.
+uint64_t DeviceCode::address_of(uint32_t module, uint64_t address) {
+  if (address != 0 && addresses_.insert({module, address}).second) return address;
+  uint64_t& limit = model_.modules[module].limit;
+  const uint64_t own = (limit + kApart - 1) / kApart * kApart;
+  limit = own + kApart;
+  return own;
+}
+
 uint32_t DeviceCode::location_of(uint32_t module, const cubin::Image& image,
                                  const cubin::Resolution& resolution) {
-  const auto [at, is_new] = locations_.insert({module, resolution.address});
+  const auto [at, is_new] =
+      locations_.insert({module, resolution.address, hash_of(resolution.frames)});
   if (!is_new) return locations_[at].value;
   // The file of a function is where it begins, not that of the instruction that comes first here.
   const std::string_view kernel = resolution.frames.back().mangled;
@@ -74,7 +98,7 @@ uint32_t DeviceCode::location_of(uint32_t module, const cubin::Image& image,
     functions_.in_file(kernel, begin.frames.back().file);
   ModelLocation location;
   location.module = module;
-  location.address = resolution.address;
+  location.address = address_of(module, resolution.address);
   ModelModule& owner = model_.modules[module];
   for (const cubin::SourceFrame& frame : resolution.frames) {
     const uint32_t function = functions_.in_file(frame.mangled, frame.file);

@@ -37,9 +37,10 @@ class DeviceCode {
         functions_(functions),
         model_(model) {}
 
-  // `process` is an index into the processes.
+  // `process` is an index into the processes, `kernel_name_id` the kernel that it ran in, 0:
+  // unknown.
   const Place& find(uint32_t process, uint64_t cubin_key, uint64_t function_name_id,
-                    uint32_t pc_offset);
+                    uint64_t kernel_name_id, uint32_t pc_offset);
   // Why a module is missing.
   [[nodiscard]] const std::string& missing(const Place& place) const {
     return missing_[place.missing - 1];
@@ -47,8 +48,13 @@ class DeviceCode {
 
  private:
   struct Key {
-    uint64_t cubin_key, function_name_id;
+    uint64_t cubin_key, function_name_id, kernel_name_id;
     uint32_t process, pc_offset;
+  };
+  // Where instructions of several functions have one address (a function with two names) or none
+  // that is known, the functions tell them apart.
+  struct LocationKey {
+    uint64_t module, address, functions;
   };
   struct AddressKey {
     uint64_t module, address;
@@ -57,6 +63,7 @@ class DeviceCode {
   Place make(const Key& key);
   uint32_t missing_id(const std::string& reason);
   uint32_t module_of(const DeviceModule& module);
+  uint64_t address_of(uint32_t module, uint64_t address);
   uint32_t location_of(uint32_t module, const cubin::Image& image,
                        const cubin::Resolution& resolution);
 
@@ -66,8 +73,9 @@ class DeviceCode {
   GpuFunctions& functions_;
   Model& model_;
   FlatIndex<Key, Place> places_;
-  FlatIndex<AddressKey, uint32_t> locations_;
-  std::map<std::string, uint32_t> modules_;  // by sha256
+  FlatIndex<LocationKey, uint32_t> locations_;
+  FlatIndex<AddressKey, uint8_t> addresses_;  // that are taken
+  std::map<std::string, uint32_t> modules_;   // by sha256
   std::vector<std::string> missing_;
 };
 

@@ -275,7 +275,53 @@ TEST(Image, LocalFunctionsOfOneNameHaveNoLine) {
   writer.unit(program, {"a.cu"});
   const Outcome outcome = parse_within_bounds(writer.finish());
   ASSERT_TRUE(outcome.image) << outcome.error;
-  EXPECT_EQ(chain_text(outcome.image->resolve("same", 0)), "no-lineinfo: same");
+  const Resolution unknown = outcome.image->resolve("same", 0);
+  EXPECT_EQ(chain_text(unknown), "no-lineinfo: same");
+  EXPECT_EQ(unknown.address, 0u) << "that of neither";
+  EXPECT_EQ(chain_text(outcome.image->resolve("same", kKernelBytes)), "unmapped");
+}
+
+TEST(Image, TheKernelTellsWhichOfSeveralLocalFunctionsIsMeant) {
+  CubinWriter writer;
+  LineProgram program;
+  for (const uint32_t number : {1u, 2u, 3u}) {
+    const std::string kernel = "k" + std::to_string(number);
+    const size_t text = writer.text(kernel, kKernelBytes);
+    program.set_address(writer.symbol(kernel, text, 0, kKernelBytes, true));
+    program.row(0, 10 * number);
+    program.row(0x100, 10 * number + 1);
+    program.end_sequence(kKernelBytes);
+    if (number == 3) continue;
+    writer.symbol("same", text, 0x100, number * 0x100, false, true);  // the second is longer
+  }
+  writer.unit(program, {"a.cu"});
+  const Outcome outcome = parse_within_bounds(writer.finish());
+  ASSERT_TRUE(outcome.image) << outcome.error;
+  const auto at = [&](uint64_t pc, std::string_view kernel) {
+    return chain_text(outcome.image->resolve("same", pc, kernel));
+  };
+  EXPECT_EQ(at(0, "k1"), "resolved: same a.cu:11 < k1");
+  EXPECT_EQ(at(0, "k2"), "resolved: same a.cu:21 < k2");
+  EXPECT_EQ(at(0x180, "k1"), "unmapped") << "beyond the end of the one in k1";
+  EXPECT_EQ(at(0x180, "k2"), "resolved: same a.cu:21 < k2");
+  EXPECT_EQ(at(0x180, ""), "no-lineinfo: same");
+  EXPECT_EQ(at(0, "k3"), "no-lineinfo: same") << "has none";
+  EXPECT_EQ(at(0, "same"), "no-lineinfo: same") << "no kernel";
+  EXPECT_EQ(at(0, "nothing"), "no-lineinfo: same");
+  EXPECT_NE(outcome.image->resolve("same", 0, "k1").address,
+            outcome.image->resolve("same", 0, "k2").address);
+}
+
+TEST(Image, AKernelsSecondNameIsAboveItsDeviceFunctions) {
+  CubinWriter writer;
+  const size_t text = writer.text("k", kKernelBytes);
+  for (const char* name : {"k", "alias"}) writer.symbol(name, text, 0, kKernelBytes, true);
+  writer.symbol("$k$callee", text, 0x100, 0x80, false, true);
+  const Outcome outcome = parse_within_bounds(writer.finish());
+  ASSERT_TRUE(outcome.image) << outcome.error;
+  EXPECT_EQ(chain_text(outcome.image->resolve("k", 0x100)), "no-lineinfo: callee < k");
+  EXPECT_EQ(chain_text(outcome.image->resolve("alias", 0x100)), "no-lineinfo: callee < alias");
+  EXPECT_EQ(chain_text(outcome.image->resolve("alias", 0)), "no-lineinfo: alias");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "daemon/join/flat_index.h"
+#include "tests/unit/cubin/cubin_writer.h"
 #include "tests/unit/cubin/fixture.h"
 #include "tests/unit/join/fake_frames.h"
 #include "tests/unit/join/pc_records.h"
@@ -33,6 +34,12 @@ class AssembleDeviceCode : public ::testing::Test {
     module.image = cubin::test::fixture_image(name);
     ASSERT_NE(module.image, nullptr);
     module.sha256 = "sha256-of-" + name;
+  }
+  void load(const cubin::test::CubinWriter& writer) {
+    auto image = cubin::Image::parse(writer.finish());
+    ASSERT_TRUE(image.has_value()) << image.error().message;
+    device_[{kProcess, kCubin}].image = *image;
+    device_[{kProcess, kCubin}].sha256 = "handmade";
   }
   uint64_t kernel(const std::string& mangled, ProcessId process = kProcess) {
     frames_[process].kernels[id_of(mangled)] = mangled;
@@ -92,6 +99,15 @@ class AssembleDeviceCode : public ::testing::Test {
       }
     }
     return out;
+  }
+  // Root to leaf, without the CPU's.
+  static std::vector<std::string> device_chain(const Model& model, const ModelSample& sample) {
+    std::vector<std::string> frames = chain(model, sample);
+    frames.erase(frames.begin());
+    return frames;
+  }
+  static uint64_t leaf_address(const Model& model, const ModelSample& sample) {
+    return model.locations[model.stacks[sample.stack].front()].address;
   }
   static std::string label(const Model& model, const ModelSample& sample, const std::string& key) {
     for (const uint32_t set : {sample.label_set, sample.code_labels}) {
@@ -182,6 +198,81 @@ TEST_F(AssembleDeviceCode, AFunctionInASectionOfItsOwnIsUnattributedUnlessItsLau
   EXPECT_EQ(alone[1], exact[2]);
   EXPECT_EQ(label(model, model.samples[1], "gpu_pc_attrib"), "unattributed");
   EXPECT_EQ(label(model, model.samples[1], "gpu_join"), "");
+}
+
+// Local functions of one name in two kernels, as each calls its own.
+TEST_F(AssembleDeviceCode, AFunctionIsThatOfItsKernelsSection) {
+  cubin::test::CubinWriter writer;
+  cubin::test::LineProgram lines;
+  for (const std::string name : {"k1", "k2"}) {
+    const uint32_t first = name == "k1" ? 10 : 20;
+    const size_t text = writer.text(name, 0x200);
+    lines.set_address(writer.symbol(name, text, 0, 0x200, true));
+    lines.row(0, first);
+    lines.row(0x100, first + 1);
+    lines.end_sequence(0x200);
+    writer.symbol("own", text, 0x100, 0x100, false, true);
+  }
+  writer.unit(lines, {"a.cu"});
+  load(writer);
+  joiner_.add_window(kProcess, window(GPUPROF_WINDOW_OPEN, 1, 1, 2));
+  for (const std::string name : {"k1", "k2"}) {
+    run(name);
+    gpuprof_pc_sample_v1 record = pc_sample(kernel("own"), 0x10, 7, kWait, id_);
+    add(joiner_, record);
+    record.function_name_id = kernel(name);
+    record.pc_offset = 0x110;
+    record.samples = 5;
+    add(joiner_, record);
+  }
+  sample("own", 0x10, 3);  // of which of them is not known
+  const Model model = finish();
+  std::map<std::vector<std::string>, int64_t> samples;
+  std::map<uint64_t, std::vector<std::string>> by_address;
+  for (const ModelSample& sample : model.samples) {
+    samples[device_chain(model, sample)] += sample.values[kGpuPcSamples];
+    const auto [at, is_new] =
+        by_address.try_emplace(leaf_address(model, sample), device_chain(model, sample));
+    EXPECT_EQ(at->second, device_chain(model, sample)) << "one address, two functions";
+  }
+  EXPECT_EQ(samples, (std::map<std::vector<std::string>, int64_t>{
+                         {{"k1", "own a.cu:11"}, 12}, {{"k2", "own a.cu:21"}, 12}, {{"own"}, 3}}));
+}
+
+TEST_F(AssembleDeviceCode, AKernelOfTwoNamesIsEachOfThem) {
+  cubin::test::CubinWriter writer;
+  cubin::test::LineProgram lines;
+  const size_t text = writer.text("k", 0x200);
+  lines.set_address(writer.symbol("k", text, 0, 0x200, true));
+  writer.symbol("alias", text, 0, 0x200, true);
+  writer.symbol("$k$callee", text, 0x100, 0x100, false, true);
+  lines.row(0, 10);
+  lines.row(0x100, 20);
+  lines.end_sequence(0x200);
+  writer.unit(lines, {"a.cu"});
+  load(writer);
+  for (const std::string name : {"k", "alias"}) {
+    run(name);
+    sample(name, 0x10);
+    sample(name, 0x110);
+  }
+  const Model model = finish();
+  std::set<std::vector<std::string>> chains;
+  std::set<uint64_t> addresses;
+  for (const ModelSample& sample : model.samples) {
+    chains.insert(device_chain(model, sample));
+    addresses.insert(leaf_address(model, sample));
+  }
+  EXPECT_EQ(
+      chains,
+      (std::set<std::vector<std::string>>{
+          {"k a.cu:10"}, {"k", "callee a.cu:20"}, {"alias a.cu:10"}, {"alias", "callee a.cu:20"}}));
+  EXPECT_EQ(addresses.size(), 4u);
+  for (const ModelModule& module : model.modules) {
+    if (module.build_id == "handmade") {
+      EXPECT_GT(module.limit, *addresses.rbegin());
+    }
+  }
 }
 
 TEST_F(AssembleDeviceCode, TheKernelsFrameIsOneWithAndWithoutLines) {
