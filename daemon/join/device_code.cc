@@ -12,6 +12,13 @@ constexpr size_t kShownHashDigits = 12;
 // ones for one function's instructions.
 constexpr uint64_t kApart = 256;
 
+// A line table's name that cannot be read.
+constexpr std::string_view kUnknown = "[unknown]";
+
+std::string_view name_of(const cubin::SourceFrame& frame) {
+  return frame.mangled.empty() ? kUnknown : frame.mangled;
+}
+
 uint64_t hash_of(const std::vector<cubin::SourceFrame>& frames) {
   uint64_t hash = 0;
   for (const cubin::SourceFrame& frame : frames)
@@ -95,13 +102,13 @@ uint32_t DeviceCode::location_of(uint32_t module, const cubin::Image& image,
   const std::string_view kernel = resolution.frames.back().mangled;
   const cubin::Resolution begin = image.resolve(kernel, 0);
   if (!begin.frames.empty() && begin.frames.back().mangled == kernel)
-    functions_.in_file(kernel, begin.frames.back().file);
+    functions_.in_file(name_of(resolution.frames.back()), begin.frames.back().file);
   ModelLocation location;
   location.module = module;
   location.address = address_of(module, resolution.address);
   ModelModule& owner = model_.modules[module];
   for (const cubin::SourceFrame& frame : resolution.frames) {
-    const uint32_t function = functions_.in_file(frame.mangled, frame.file);
+    const uint32_t function = functions_.in_file(name_of(frame), frame.file);
     const bool is_there = !frame.file.empty() && model_.functions[function].file == frame.file;
     location.lines.push_back({function, is_there ? frame.line : 0});
     owner.has_filenames = owner.has_filenames || !frame.file.empty();

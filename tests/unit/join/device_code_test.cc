@@ -239,6 +239,27 @@ TEST_F(AssembleDeviceCode, AFunctionIsThatOfItsKernelsSection) {
                          {{"k1", "own a.cu:11"}, 12}, {{"k2", "own a.cu:21"}, 12}, {{"own"}, 3}}));
 }
 
+TEST_F(AssembleDeviceCode, AnInlinedFunctionWithoutAUsableNameIsUnknown) {
+  cubin::test::CubinWriter writer;
+  cubin::test::LineProgram lines;
+  lines.set_address(writer.kernel("k", 0x200));
+  lines.row(0, 10);
+  lines.inlined_call(1, 1000);  // a name beyond the table
+  lines.row(0x10, 20);
+  lines.end_sequence(0x200);
+  writer.unit(lines, {"a.cu"});
+  load(writer);
+  run("k");
+  sample("k", 0x10);
+  const Model model = finish();
+  ASSERT_EQ(model.samples.size(), 1u);
+  EXPECT_THAT(device_chain(model, model.samples[0]), ElementsAre("k a.cu:10", "[unknown] a.cu:20"));
+  for (const ModelFunction& function : model.functions) {
+    EXPECT_NE(function.name, "");
+    EXPECT_NE(function.system_name, "");
+  }
+}
+
 TEST_F(AssembleDeviceCode, AKernelOfTwoNamesIsEachOfThem) {
   cubin::test::CubinWriter writer;
   cubin::test::LineProgram lines;
