@@ -64,7 +64,9 @@ struct Image::Impl {
   struct Named {
     uint64_t hash = 0;
     uint32_t function = 0;  // of `functions`
-    uint64_t longest = 0;   // of all that have the name, at the first of them
+    // Of all that have the name, at the first of them.
+    uint64_t longest = 0;
+    bool has_no_kernel = false;  // one lies in a section without
   };
   // What a name and a kernel stand for.
   struct Chosen {
@@ -84,6 +86,8 @@ struct Image::Impl {
   void index_names();
   [[nodiscard]] Owner owner_of(const Section& section, uint64_t offset, uint32_t named) const;
   [[nodiscard]] std::span<const Named> find(std::string_view name) const;
+  // Those of one name that lie in one section.
+  [[nodiscard]] std::span<const Named> in_text(std::span<const Named> named, uint32_t text) const;
   [[nodiscard]] Chosen choose(std::string_view name, std::string_view kernel) const;
   void add_chain(uint32_t location, std::string_view function, Resolution& to) const;
 
@@ -133,7 +137,8 @@ void Image::Impl::place_functions() {
 void Image::Impl::index_names() {
   by_name.reserve(functions.size());
   for (uint32_t i = 0; i < functions.size(); ++i) {
-    by_name.push_back({name_hash(functions[i].mangled), i, functions[i].size_bytes});
+    const bool has_no_kernel = sections[text_of_function[i]].kernel == kNone;
+    by_name.push_back({name_hash(functions[i].mangled), i, functions[i].size_bytes, has_no_kernel});
   }
   std::sort(by_name.begin(), by_name.end(), [this](const Named& a, const Named& b) {
     if (a.hash != b.hash) return a.hash < b.hash;
@@ -145,6 +150,7 @@ void Image::Impl::index_names() {
   for (size_t first = 0, at = 1; at < by_name.size(); ++at) {
     if (functions[by_name[first].function].mangled == functions[by_name[at].function].mangled) {
       by_name[first].longest = std::max(by_name[first].longest, by_name[at].longest);
+      by_name[first].has_no_kernel = by_name[first].has_no_kernel || by_name[at].has_no_kernel;
     } else {
       first = at;
     }
@@ -183,23 +189,25 @@ std::span<const Image::Impl::Named> Image::Impl::find(std::string_view name) con
   return {first, end};
 }
 
+// `named` holds no kernel: so it is in the order of the functions' numbers, which is that of the
+// sections.
+std::span<const Image::Impl::Named> Image::Impl::in_text(std::span<const Named> named,
+                                                         uint32_t text) const {
+  const auto found = std::ranges::equal_range(
+      named, text, {}, [this](const Named& entry) { return text_of_function[entry.function]; });
+  return {found.begin(), found.end()};
+}
+
 Image::Impl::Chosen Image::Impl::choose(std::string_view name, std::string_view kernel) const {
   const std::span<const Named> named = find(name);
   if (named.empty()) return {};
-  const uint32_t first = named.front().function;
-  if (named.size() == 1 || functions[first].is_kernel) return {first, false, 0};
-  const std::span<const Named> kernels = kernel.empty() ? named : find(kernel);
-  if (kernels.empty() || !functions[kernels.front().function].is_kernel)
-    return {first, true, named.front().longest};
-  // Functions are numbered by section.
-  const uint32_t text = text_of_function[kernels.front().function];
-  const auto there = std::lower_bound(
-      named.begin(), named.end(), text,
-      [&](const Named& entry, uint32_t value) { return text_of_function[entry.function] < value; });
-  if (there == named.end() || text_of_function[there->function] != text)
-    return {first, true, named.front().longest};
-  const bool has_next = there + 1 != named.end() && text_of_function[(there + 1)->function] == text;
-  return {there->function, has_next, named.front().longest};
+  const Named& first = named.front();
+  if (named.size() == 1 || functions[first.function].is_kernel) return {first.function, false, 0};
+  const Chosen unknown{first.function, true, first.longest};
+  const std::span<const Named> kernels = find(kernel);
+  if (kernels.empty() || !functions[kernels.front().function].is_kernel) return unknown;
+  const auto there = in_text(named, text_of_function[kernels.front().function]);
+  return there.size() == 1 ? Chosen{there.front().function, false, 0} : unknown;
 }
 
 void Image::Impl::add_chain(uint32_t number, std::string_view function, Resolution& to) const {
@@ -290,6 +298,19 @@ Resolution Image::resolve(std::string_view function, uint64_t pc_offset,
     resolution.frames.push_back({above.mangled, {}, 0});
   }
   return resolution;
+}
+
+bool Image::may_run_in(std::string_view function, std::string_view kernel) const {
+  const std::span<const Impl::Named> named = impl_->find(function), kernels = impl_->find(kernel);
+  if (named.empty() || kernels.empty()) return false;
+  const Function& first = impl_->functions[named.front().function];
+  const Function& outer = impl_->functions[kernels.front().function];
+  if (!outer.is_kernel) return false;
+  if (first.is_kernel)
+    return first.section == outer.section && first.offset == outer.offset &&
+           first.size_bytes == outer.size_bytes;
+  const uint32_t text = impl_->text_of_function[kernels.front().function];
+  return named.front().has_no_kernel || !impl_->in_text(named, text).empty();
 }
 
 }  // namespace gpuprof::cubin

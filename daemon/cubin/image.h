@@ -82,6 +82,9 @@ class Image {
   // no more than the name is told.
   [[nodiscard]] Resolution resolve(std::string_view function, uint64_t pc_offset,
                                    std::string_view kernel = {}) const;
+  // Can code of `function` run in `kernel`? It is the kernel by another name, lies in its section
+  // or in one of its own without a kernel. False where the image does not have both.
+  [[nodiscard]] bool may_run_in(std::string_view function, std::string_view kernel) const;
   // End of the linear layout.
   [[nodiscard]] uint64_t limit() const;
   // Of .debug_line in the file, and of what is made of it in memory.

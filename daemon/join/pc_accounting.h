@@ -13,9 +13,9 @@ namespace gpuprof::join {
 
 // How a PC sample found its call path: the values of the label gpu_pc_attrib.
 enum class PcAttrib : uint8_t {
-  kNone = 0,           // not a PC sample
-  kExact,              // by its launch's correlation: serialized sampling
-  kKernel,             // by kernel, device and context, whose executions have one call path
+  kNone = 0,  // not a PC sample
+  kExact,     // by its launch's correlation, whose kernel can run its function: serialized sampling
+  kKernel,    // by kernel, device and context, whose executions have one call path
   kKernelAmbiguous,    // likewise, but several call paths, or modules, share it: an estimate
   kKernelMultidevice,  // by kernel only: the device is unknown, or did not run it
   kGraphRefused,       // its correlation is a graph's, N kernels share it: joined as by kernel

@@ -108,20 +108,42 @@ void PcAttribution::order_cells() {
   });
 }
 
+std::shared_ptr<const cubin::Image> PcAttribution::image_of(const PcSource& source) {
+  if (device_ == nullptr) return nullptr;
+  return device_->device_module(processes_[source.process].id, source.cubin_key).image;
+}
+
+std::string PcAttribution::name_of(const PcSource& source, uint64_t name_id) {
+  if (frames_ == nullptr) return {};
+  return std::string(frames_->kernel_name(processes_[source.process].id, name_id));
+}
+
 // Executions have their kernel's name. A device function that was not inlined lies in the section
 // of its kernel.
 uint64_t PcAttribution::kernel_of(const PcSource& source) {
   const uint64_t function = source.function_name_id;
   if (index_->find_kernel(source.process, function) != nullptr) return function;
-  if (device_ == nullptr || frames_ == nullptr) return function;
-  const ProcessId process = processes_[source.process].id;
-  const std::string name(frames_->kernel_name(process, function));
-  const auto image = device_->device_module(process, source.cubin_key).image;
-  if (!image || name.empty()) return function;
+  const std::string name = name_of(source, function);
+  if (name.empty()) return function;
+  const auto image = image_of(source);
+  if (!image) return function;
   const cubin::Resolution begin = image->resolve(name, 0);
   if (begin.frames.empty()) return function;
   const std::string_view kernel = begin.frames.back().mangled;
-  return kernel == name ? function : XXH3_64bits(kernel.data(), kernel.size());
+  const cubin::Function* const found = image->find(kernel);
+  return found != nullptr && found->is_kernel ? XXH3_64bits(kernel.data(), kernel.size())
+                                              : function;
+}
+
+// A correlation is believed as far as the code agrees. Nothing contradicts it where either of the
+// two has no name.
+bool PcAttribution::runs_in(const PcSource& source, uint64_t kernel) {
+  const uint64_t function = source.function_name_id;
+  if (function == kernel || function == 0 || kernel == 0) return true;
+  const std::string name = name_of(source, function), kernel_name = name_of(source, kernel);
+  if (name.empty() || kernel_name.empty()) return false;
+  const auto image = image_of(source);
+  return image && image->may_run_in(name, kernel_name);
 }
 
 uint32_t PcAttribution::extra_row(const ExtraKey& key, const Row& row, JoinResult& result) {
@@ -204,9 +226,12 @@ std::vector<uint32_t> PcAttribution::sources_by_image() const {
 void PcAttribution::join_sources(JoinResult& result) {
   const uint32_t count = static_cast<uint32_t>(table_.sources().size());
   std::vector<uint64_t> kernels(count);
+  std::vector<bool> has_target(count);
   for (const uint32_t i : sources_by_image()) {
     const PcSource& source = table_.sources()[i].key;
-    if (source.has_target()) continue;
+    has_target[i] = source.has_target() &&
+                    runs_in(source, window_.row_of(table_.target(source).class_id).name_id);
+    if (has_target[i]) continue;
     kernels[i] = kernel_of(source);
     const auto [at, is_new] = modules_.insert({kernels[i], source.process});
     auto& [cubin, has_others] = modules_[at].value;
@@ -217,8 +242,8 @@ void PcAttribution::join_sources(JoinResult& result) {
   for (uint32_t i = 0; i < count; ++i) {
     if (!has_cells(i)) continue;
     const PcSource& source = table_.sources()[i].key;
-    joins_[i] = source.has_target() ? join_target(table_.target(source), result)
-                                    : join_kernel(source, kernels[i], result);
+    joins_[i] = has_target[i] ? join_target(table_.target(source), result)
+                              : join_kernel(source, kernels[i], result);
     if (source.join == PcSource::kOfGraph && joins_[i].attrib != PcAttrib::kUnattributed)
       joins_[i].attrib = PcAttrib::kGraphRefused;
   }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -74,9 +75,12 @@ class PcAttribution {
   std::string stall_text(const PcSource& source, uint32_t stall_index);
   Stall stall_of(const PcSource& source, uint32_t stall_index, JoinResult& result);
   void order_cells();
+  std::shared_ptr<const cubin::Image> image_of(const PcSource& source);
+  std::string name_of(const PcSource& source, uint64_t name_id);
   uint64_t kernel_of(const PcSource& source);
   [[nodiscard]] std::vector<uint32_t> sources_by_image() const;
   void join_sources(JoinResult& result);
+  bool runs_in(const PcSource& source, uint64_t kernel);
   Join join_target(const PcTarget& target, JoinResult& result);
   Join join_kernel(const PcSource& source, uint64_t kernel, JoinResult& result);
   Join join_nothing(const PcSource& source, uint64_t kernel, JoinResult& result);

@@ -312,6 +312,30 @@ TEST(Image, TheKernelTellsWhichOfSeveralLocalFunctionsIsMeant) {
             outcome.image->resolve("same", 0, "k2").address);
 }
 
+TEST(Image, WhichFunctionsMayRunInAKernel) {
+  CubinWriter writer;
+  for (const std::string kernel : {"k1", "k2"}) {
+    const size_t text = writer.text(kernel, kKernelBytes);
+    writer.symbol(kernel, text, 0, kKernelBytes, true);
+    writer.symbol("$" + kernel + "$callee", text, 0x100, 0x80, false, true);
+    if (kernel == "k2") writer.symbol("alias2", text, 0, kKernelBytes, true);
+  }
+  writer.symbol("apart", writer.text("apart", 0x80), 0, 0x80, false);
+  const Outcome outcome = parse_within_bounds(writer.finish());
+  ASSERT_TRUE(outcome.image) << outcome.error;
+  const Image& image = *outcome.image;
+  EXPECT_TRUE(image.may_run_in("k1", "k1"));
+  EXPECT_FALSE(image.may_run_in("k1", "k2"));
+  EXPECT_TRUE(image.may_run_in("alias2", "k2"));
+  EXPECT_TRUE(image.may_run_in("$k1$callee", "k1"));
+  EXPECT_FALSE(image.may_run_in("$k1$callee", "k2"));
+  EXPECT_TRUE(image.may_run_in("$k2$callee", "alias2"));
+  EXPECT_TRUE(image.may_run_in("apart", "k1")) << "any kernel may call it";
+  EXPECT_FALSE(image.may_run_in("k1", "apart"));
+  EXPECT_FALSE(image.may_run_in("nothing", "k1"));
+  EXPECT_FALSE(image.may_run_in("apart", "nothing"));
+}
+
 TEST(Image, AKernelsSecondNameIsAboveItsDeviceFunctions) {
   CubinWriter writer;
   const size_t text = writer.text("k", kKernelBytes);

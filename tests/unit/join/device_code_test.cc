@@ -239,6 +239,28 @@ TEST_F(AssembleDeviceCode, AFunctionIsThatOfItsKernelsSection) {
                          {{"k1", "own a.cu:11"}, 12}, {{"k2", "own a.cu:21"}, 12}, {{"own"}, 3}}));
 }
 
+TEST_F(AssembleDeviceCode, ACorrelationIsExactForDeviceFunctionsOfItsKernelOnly) {
+  cubin::test::CubinWriter writer;
+  for (const std::string name : {"k1", "k2"}) {
+    const size_t text = writer.text(name, 0x200);
+    writer.symbol(name, text, 0, 0x200, true);
+    writer.symbol("$" + name + "$callee", text, 0x100, 0x100, false, true);
+  }
+  load(writer);
+  joiner_.add_window(kProcess, window(GPUPROF_WINDOW_OPEN, 1, 1, 2));
+  run("k2");
+  run("k1");
+  add(joiner_, pc_sample(kernel("$k1$callee"), 0x10, 7, kWait, id_));
+  add(joiner_, pc_sample(kernel("$k2$callee"), 0x10, 4, kWait, id_));
+  const Model model = finish();
+  std::map<std::string, int64_t> samples;
+  for (const ModelSample& sample : model.samples) {
+    const std::string name = device_chain(model, sample).front();
+    samples[name + " " + label(model, sample, "gpu_pc_attrib")] += sample.values[kGpuPcSamples];
+  }
+  EXPECT_EQ(samples, (std::map<std::string, int64_t>{{"k1 exact", 7}, {"k2 kernel", 4}}));
+}
+
 TEST_F(AssembleDeviceCode, AnInlinedFunctionWithoutAUsableNameIsUnknown) {
   cubin::test::CubinWriter writer;
   cubin::test::LineProgram lines;

@@ -288,6 +288,22 @@ TEST_F(PcJoin, ACorrelationThatNothingHasIsJoinedByKernel) {
   EXPECT_EQ(attributed(result, PcAttrib::kUnattributed), 3u);
 }
 
+// A correlation of another kernel's execution is wrong, of whichever of the two.
+TEST_F(PcJoin, ACorrelationOfAnotherKernelIsNotBelieved) {
+  joiner_.add_window(kProcess, window(GPUPROF_WINDOW_OPEN, 1, 1, 2));
+  launched(1, 11, exec(1, 9, 1000));
+  launched(2, 12, exec(2, 8, 1000));
+  add(joiner_, pc_sample(9, 0x10, 30, kWait, 2));  // kernel 8's
+  add(joiner_, pc_sample(7, 0x10, 3, kWait, 2));   // never executed, in no image
+  add(joiner_, pc_sample(8, 0x10, 5, kWait, 2));
+  add(joiner_, pc_sample(0, 0x10, 2, kWait, 2));  // of what has no name
+  const JoinResult result = finish();
+  EXPECT_EQ(attributed(result, PcAttrib::kExact), 7u);
+  EXPECT_EQ(attributed(result, PcAttrib::kKernel), 30u);
+  EXPECT_EQ(attributed(result, PcAttrib::kUnattributed), 3u);
+  EXPECT_EQ(samples_by_stack(result), (Samples{{kNoStack, 3}, {11, 30}, {12, 7}}));
+}
+
 TEST_F(PcJoin, ASampleOfTheNextWindowKeepsItsCallPath) {
   joiner_.add_window(kProcess, window(GPUPROF_WINDOW_OPEN, 1, 1, 2));
   launched(1, 11, exec(1, 9, 1000));
