@@ -4,6 +4,15 @@
 #include <algorithm>
 
 namespace gpuprof::join {
+namespace {
+
+// A sampled execution had a launch, after the arm. These had none, and are none of it.
+bool had_no_launch(const Row& row) {
+  return row.match == Match::kUnmatched &&
+         (row.reason == Unmatched::kBeforeArm || row.reason == Unmatched::kDeviceLaunched);
+}
+
+}  // namespace
 
 RowIndex::RowIndex(const std::vector<Row>& rows, std::span<const uint32_t> class_of) {
   for (uint32_t i = 0; i < rows.size(); ++i) {
@@ -14,7 +23,7 @@ RowIndex::RowIndex(const std::vector<Row>& rows, std::span<const uint32_t> class
     add({row.name_id, row.process, row.device_id, row.context_id, kContext}, i);
     if (row.match == Match::kExact) {
       exact_[exact_.insert({class_of[i], row.stack, row.tid}).first].value = i;
-    } else {
+    } else if (!had_no_launch(row)) {
       add({class_of[i], 0, 0, 0, kClass}, i);
     }
   }

@@ -38,7 +38,8 @@ class RowIndex {
   // The row of a launch with a stack. kNone: it has none.
   static constexpr uint32_t kNone = UINT32_MAX;
   [[nodiscard]] uint32_t find_exact(const PcTarget& target) const;
-  // The executions of a class whose launches have no stack of their own.
+  // The executions of a class whose launches have no stack of their own; not those without a
+  // launch: from before the arm, or launched by the device.
   [[nodiscard]] const RowSet* find_inexact(uint32_t class_id) const;
 
  private:

@@ -252,6 +252,23 @@ TEST_F(PcJoin, AnyNumberOfExecutionsLeavesTheLatestExact) {
   EXPECT_EQ(attributed(finish(), PcAttrib::kExact), 51u);
 }
 
+TEST_F(PcJoin, CorrelationOfAnUnsampledLaunchIsNoneOfWhatHadNoLaunch) {
+  joiner_.add_window(kProcess, window(GPUPROF_WINDOW_OPEN, 1, 1, 2));
+  for (const uint32_t flag : {GPUPROF_EXEC_BEFORE_ARM, GPUPROF_EXEC_DEVICE_LAUNCHED}) {
+    gpuprof_exec_v1 record = exec(100 + flag, 9, 50'000);
+    record.flags = flag;
+    add(joiner_, record);
+  }
+  add(joiner_, exec(1, 9, 500));
+  add(joiner_, pc_sample(9, 0x10, 30, kWait, 1));
+  const JoinResult result = finish();
+  EXPECT_EQ(attributed(result, PcAttrib::kExact), 30u);
+  ASSERT_EQ(result.pc_rows.size(), 1u);
+  const Row& row = result.rows.at(result.pc_rows[0].row);
+  EXPECT_EQ(row.reason, Unmatched::kNoSample);
+  EXPECT_EQ(row.time_ns, 500u);
+}
+
 TEST_F(PcJoin, AGraphsCorrelationIsNeverExact) {
   joiner_.add_window(kProcess, window(GPUPROF_WINDOW_OPEN, 1, 1, 2));
   joiner_.add_launch(kProcess, launch(1, 1.0, 1, GPUPROF_KIND_GRAPH), 11, 1);
