@@ -15,6 +15,7 @@ uint32_t ProcessTable::slot_of(ProcessId id, uint32_t limit) {
     if (free == processes_.end()) processes_.emplace_back();
     processes_[slot] = std::make_unique<Process>();
     processes_[slot]->id = id;
+    processes_[slot]->sampling_room = &sampling_room_;
     found = slots_.emplace(id, slot).first;
   }
   last_id_ = id;

@@ -36,12 +36,13 @@ struct Process {
   uint32_t batch_count = 0;
   ClassKey last_key;
   uint32_t last_class = UINT32_MAX;
+  SamplingRoom* sampling_room = nullptr;
   // Null: nothing came that says that it is sampled.
   std::unique_ptr<SamplingWindows> sampling;
   bool has_correlated_samples = false;
 
   SamplingWindows& sampled() {
-    if (!sampling) sampling = std::make_unique<SamplingWindows>();
+    if (!sampling) sampling = std::make_unique<SamplingWindows>(sampling_room);
     return *sampling;
   }
 };
@@ -50,6 +51,10 @@ struct Process {
 class ProcessTable {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
+
+  ProcessTable() = default;
+  ProcessTable(const ProcessTable&) = delete;
+  ProcessTable& operator=(const ProcessTable&) = delete;
 
   // kNone where the process is new and `limit` are there.
   uint32_t slot_of(ProcessId id, uint32_t limit);
@@ -61,6 +66,7 @@ class ProcessTable {
   [[nodiscard]] const std::vector<std::unique_ptr<Process>>& slots() const { return processes_; }
 
  private:
+  SamplingRoom sampling_room_;  // outlives the processes
   std::vector<std::unique_ptr<Process>> processes_;
   std::unordered_map<ProcessId, uint32_t> slots_;
   ProcessId last_id_{};

@@ -22,21 +22,45 @@ const char* serialized_name(Serialized serialized) {
   return "unknown";
 }
 
+SamplingWindows::~SamplingWindows() {
+  if (room_ == nullptr) return;
+  const auto beyond = [](size_t used, size_t reserved) {
+    return static_cast<uint32_t>(used > reserved ? used - reserved : 0);
+  };
+  room_->contexts += beyond(tracks_.size(), kReservedContexts);
+  room_->spans += beyond(spans_, kReservedSpans);
+}
+
 SamplingWindows::Track* SamplingWindows::track(const gpuprof_window_v1& record) {
   const auto found = std::find_if(tracks_.begin(), tracks_.end(), [&](const Track& track) {
     return track.context_id == record.context_id && track.device_id == record.device_id;
   });
   if (found != tracks_.end()) return &*found;
   if (tracks_.size() >= kMaxContexts) return nullptr;
+  if (room_ != nullptr && tracks_.size() >= kReservedContexts) {
+    if (room_->contexts == 0) return nullptr;
+    --room_->contexts;
+  }
   tracks_.push_back({record.device_id, record.context_id});
   tracks_.back().is_unknown = lost_any_;
   return &tracks_.back();
 }
 
+bool SamplingWindows::take_span() {
+  if (room_ != nullptr && spans_ >= kReservedSpans) {
+    if (room_->spans == 0) return false;
+    --room_->spans;
+  }
+  ++spans_;
+  return true;
+}
+
 void SamplingWindows::push(Track& track, const Span& span) {
   if (span.begin_ns >= span.end_ns) return;
-  if (track.spans.size() >= kMaxSpans) {
-    track.forgotten_ns = track.spans.front().end_ns;
+  if (track.spans.size() >= kMaxSpans || !take_span()) {
+    const bool has_older = !track.spans.empty();
+    track.forgotten_ns = has_older ? track.spans.front().end_ns : span.end_ns;
+    if (!has_older) return;
     track.spans.erase(track.spans.begin());
   }
   track.spans.push_back(span);

@@ -16,13 +16,28 @@ enum class Serialized : uint8_t { kFalse = 0, kTrue, kUnknown };
 // "false", "true", "unknown".
 const char* serialized_name(Serialized serialized);
 
+// What the windows of all processes together may hold beyond what each has for itself.
+struct SamplingRoom {
+  uint32_t contexts = 16 * 1024;  // 100 bytes each
+  uint32_t spans = 64 * 1024;     // 24 bytes each
+};
+
 // Windows come in order for each context, before the executions in them (these wait for a flush).
 // Where a record is missing nothing is known of any context from the last record that came of it to
-// the next: kUnknown, never a guess. Bounded. One thread.
+// the next: kUnknown, never a guess. Bounded, also for all processes: a few hostile ones take each
+// other's room, and leave every other process its reserve. One thread.
 class SamplingWindows {
  public:
   static constexpr size_t kMaxContexts = 256;
   static constexpr size_t kMaxSpans = 64;  // of one context; older: unknown
+  static constexpr size_t kReservedContexts = 4;
+  static constexpr size_t kReservedSpans = 64;  // of all its contexts
+
+  // Without a room there is no bound but the process's own. It must outlive this.
+  explicit SamplingWindows(SamplingRoom* room = nullptr) : room_(room) {}
+  ~SamplingWindows();
+  SamplingWindows(const SamplingWindows&) = delete;
+  SamplingWindows& operator=(const SamplingWindows&) = delete;
 
   void add(const gpuprof_window_v1& record);
   // Window records of the process are missing.
@@ -53,11 +68,14 @@ class SamplingWindows {
   };
 
   Track* track(const gpuprof_window_v1& record);
-  static void push(Track& track, const Span& span);
+  bool take_span();
+  void push(Track& track, const Span& span);
   void open(Track& track, const gpuprof_window_v1& record);
   void close(Track& track, const gpuprof_window_v1& record);
 
+  SamplingRoom* const room_;
   std::vector<Track> tracks_;
+  size_t spans_ = 0;  // of all tracks
   WindowCounts counts_;
   uint32_t period_ = 0;
   bool lost_any_ = false;  // also of contexts that no record came of

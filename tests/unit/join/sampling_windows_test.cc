@@ -113,5 +113,62 @@ TEST(SamplingWindows, BoundsForgetIntoUnknown) {
   EXPECT_EQ(windows.counts().check(), "");
 }
 
+// A serialized window of each of `contexts` contexts, at [100, 200) of each of `rounds` thousands.
+void flood(SamplingWindows& windows, uint32_t contexts, uint64_t rounds) {
+  uint64_t id = 0;
+  for (uint64_t round = 0; round < rounds; ++round) {
+    for (uint32_t context = 1; context <= contexts; ++context) {
+      gpuprof_window_v1 record = window(kOpen, ++id, round * 1000 + 100, kSerialized);
+      record.context_id = context;
+      windows.add(record);
+      record = window(kClose, id, round * 1000 + 200, kSerialized);
+      record.context_id = context;
+      windows.add(record);
+    }
+  }
+}
+
+TEST(SamplingWindows, ProcessesShareABoundAndHaveAReserve) {
+  SamplingRoom room;
+  room.contexts = 10;
+  room.spans = 100;
+  {
+    SamplingWindows hostile(&room), quiet(&room);
+    flood(hostile, 50, 40);
+    EXPECT_EQ(room.contexts, 0u);
+    EXPECT_EQ(room.spans, 0u);
+    EXPECT_EQ(hostile.counts().check(), "");
+    EXPECT_NE(hostile.counts().refused, 0u);
+    EXPECT_EQ(at(hostile, 150), Serialized::kUnknown) << "forgotten";
+    EXPECT_EQ(at(hostile, 39'150), Serialized::kTrue) << "the newest stay";
+    EXPECT_EQ(at(hostile, 39'150, 50), Serialized::kUnknown) << "of a context beyond the bound";
+    flood(quiet, SamplingWindows::kReservedContexts,
+          SamplingWindows::kReservedSpans / SamplingWindows::kReservedContexts);
+    EXPECT_EQ(quiet.counts().refused, 0u);
+    for (uint32_t context = 1; context <= SamplingWindows::kReservedContexts; ++context) {
+      EXPECT_EQ(at(quiet, 150, context), Serialized::kTrue);
+      EXPECT_EQ(at(quiet, 250, context), Serialized::kFalse);
+    }
+  }
+  EXPECT_EQ(room.contexts, 10u) << "given back";
+  EXPECT_EQ(room.spans, 100u);
+}
+
+TEST(SamplingWindows, AContextWithoutRoomForAnySpanIsUnknown) {
+  SamplingRoom room;
+  room.contexts = 10;
+  room.spans = 0;
+  SamplingWindows windows(&room);
+  flood(windows, 1, SamplingWindows::kReservedSpans);
+  gpuprof_window_v1 record = window(kOpen, 9999, 100, kSerialized);
+  record.context_id = 2;
+  windows.add(record);
+  record = window(kClose, 9999, 200, kSerialized);
+  record.context_id = 2;
+  windows.add(record);
+  EXPECT_EQ(at(windows, 150, 2), Serialized::kUnknown);
+  EXPECT_EQ(at(windows, 250, 2), Serialized::kFalse);
+}
+
 }  // namespace
 }  // namespace gpuprof::join
