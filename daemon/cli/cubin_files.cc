@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <utility>
 
 namespace gpuprof::cli {
 namespace {
@@ -16,6 +18,33 @@ constexpr mode_t kMode = 0600;
 
 tl::unexpected<Error> failed(int error, const std::string& path) {
   return fail_errno(Code::kIo, error, "--save-cubins " + path);
+}
+
+// Reads up to `bytes`; fewer only at the end. -1: an error.
+ssize_t read_at(int file, char* into, size_t bytes, off_t at) {
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t got = ::pread(file, into + done, bytes - done, at + static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return -1;
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  return static_cast<ssize_t>(done);
+}
+
+// -1: one cannot be read.
+int same_content(int left, int right) {
+  std::vector<char> pieces(2 * size_t{1 << 18});
+  const size_t half = pieces.size() / 2;
+  for (off_t at = 0;; at += static_cast<off_t>(half)) {
+    const ssize_t one = read_at(left, pieces.data(), half, at);
+    const ssize_t other = read_at(right, pieces.data() + half, half, at);
+    if (one < 0 || other < 0) return -1;
+    if (one != other) return 0;
+    if (std::memcmp(pieces.data(), pieces.data() + half, static_cast<size_t>(one)) != 0) return 0;
+    if (static_cast<size_t>(one) < half) return 1;
+  }
 }
 
 bool is_sha256(const std::string& text) {
@@ -59,12 +88,30 @@ Status CubinFiles::fill(int file, int from) const {
   return {};
 }
 
+// A file of this name is there. Anybody who may write the directory may have put it there, so that
+// it is this cubin only if its content is.
+Result<bool> CubinFiles::keep(const std::string& name, int from) const {
+  const UniqueFd file(::openat(directory_.get(), name.c_str(),
+                               O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!file.valid() && errno != ELOOP && errno != ENXIO) return failed(errno, path_ + "/" + name);
+  struct stat info = {};
+  struct stat wanted = {};
+  if (::fstat(from, &wanted) != 0) return failed(errno, path_);
+  int same = 0;
+  if (file.valid() && ::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode) &&
+      info.st_size == wanted.st_size)
+    same = same_content(file.get(), from);
+  if (same < 0) return failed(errno, path_ + "/" + name);
+  if (same > 0) return false;
+  return fail(Code::kIo, "--save-cubins " + path_ + "/" + name + ": something else is there");
+}
+
 Result<bool> CubinFiles::save(const std::string& sha256, int from) const {
   if (!is_sha256(sha256)) return fail(Code::kInternal, "no SHA-256");
   const std::string name = sha256 + ".cubin";
   const int directory = directory_.get();
   struct stat info = {};
-  if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return false;
+  if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return keep(name, from);
   std::string temporary;
   UniqueFd file(::openat(directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode));
   if (!file.valid() &&
@@ -86,8 +133,25 @@ Result<bool> CubinFiles::save(const std::string& sha256, int from) const {
   if (!temporary.empty()) ::unlinkat(directory, temporary.c_str(), 0);
   if (!filled) return tl::unexpected<Error>(filled.error());
   if (linked == 0) return true;
-  if (error == EEXIST) return false;
+  if (error == EEXIST) return keep(name, from);
   return failed(error, path_);
+}
+
+void SavedCubins::add(const Result<bool>& saved) {
+  if (saved) {
+    ++(*saved ? saved_ : there_);
+  } else if (failed_++ == 0) {
+    first_error_ = saved.error().message;
+  }
+}
+
+std::string SavedCubins::line(const std::string& path) const {
+  std::string out =
+      "saved " + std::to_string(saved_) + (saved_ == 1 ? " cubin" : " cubins") + " in " + path;
+  if (there_ != 0) out += " (" + std::to_string(there_) + " more were there)";
+  if (lost_ != 0) out += "; " + std::to_string(lost_) + " could not be kept till the end";
+  if (failed_ != 0) out += "; " + std::to_string(failed_) + " could not be saved: " + first_error_;
+  return out;
 }
 
 }  // namespace gpuprof::cli

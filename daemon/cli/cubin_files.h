@@ -23,7 +23,8 @@ class CubinFiles {
   // before profiling begins.
   static Result<CubinFiles> open(const std::string& path, const Invoker& owner);
 
-  // Copies `from` (whole, from its start) to <sha256>.cubin. False: a file of that name is there.
+  // Copies `from` (whole, from its start) to <sha256>.cubin. False: it is there already. kIo also
+  // where something else has its name.
   Result<bool> save(const std::string& sha256, int from) const;
 
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -34,12 +35,27 @@ class CubinFiles {
  private:
   CubinFiles() = default;
   Status fill(int file, int from) const;
+  Result<bool> keep(const std::string& name, int from) const;
 
   std::string path_;
   UniqueFd directory_;
   uid_t uid_ = 0;
   gid_t gid_ = 0;
   bool gives_away_ = false;
+};
+
+// What became of the cubins of one run: one line, whatever failed.
+class SavedCubins {
+ public:
+  void add(const Result<bool>& saved);
+  // Evicted from the store, and its process could not be asked again.
+  void add_lost() { ++lost_; }
+  [[nodiscard]] bool failed() const { return failed_ != 0; }
+  [[nodiscard]] std::string line(const std::string& path) const;
+
+ private:
+  size_t saved_ = 0, there_ = 0, lost_ = 0, failed_ = 0;
+  std::string first_error_;
 };
 
 }  // namespace gpuprof::cli

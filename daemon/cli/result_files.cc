@@ -67,12 +67,12 @@ Status ResultFiles::drop_privileges(const Session& session, pid_t command, Conso
 
 // The deputy gets them as memfds: it copies bytes and gives names.
 bool ResultFiles::save_cubins(Session& session, Console& console) {
-  size_t saved = 0, there = 0, lost = 0;
+  SavedCubins saved;
   DeviceModules& modules = session.recorder().device_modules();
   for (const std::string& sha256 : modules.sampled()) {
     auto bytes = modules.store().bytes(sha256);
-    if (!bytes) {  // evicted: the profile does not have it either
-      ++lost;
+    if (!bytes) {
+      saved.add_lost();
       continue;
     }
     const UniqueFd file(::memfd_create("gpu-profiled-cubin", MFD_CLOEXEC));
@@ -82,20 +82,15 @@ bool ResultFiles::save_cubins(Session& session, Console& console) {
       if (put <= 0) break;
       at += static_cast<size_t>(put);
     }
-    Result<bool> done = fail(Code::kIo, "no memory to save a cubin");
-    if (at == bytes->size())
-      done = deputy_ ? deputy_->save_cubin(sha256, file.get()) : cubins_->save(sha256, file.get());
-    if (!done) {
-      console.line(done.error().message);
-      return false;
+    if (at != bytes->size()) {
+      saved.add(fail(Code::kIo, "no memory to save a cubin"));
+    } else {
+      saved.add(deputy_ ? deputy_->save_cubin(sha256, file.get())
+                        : cubins_->save(sha256, file.get()));
     }
-    ++(*done ? saved : there);
   }
-  console.line("saved " + std::to_string(saved) + (saved == 1 ? " cubin" : " cubins") + " in " +
-               cubins_->path() +
-               (there == 0 ? "" : " (" + std::to_string(there) + " more were there)") +
-               (lost == 0 ? "" : "; " + std::to_string(lost) + " could not be kept till the end"));
-  return true;
+  console.line(saved.line(cubins_->path()));
+  return !saved.failed();
 }
 
 int ResultFiles::write(Session& session, const join::JoinResult& result, Console& console) {

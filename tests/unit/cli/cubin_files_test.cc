@@ -53,10 +53,9 @@ TEST_F(CubinFilesTest, SavesOnceAndForTheOwnerOnly) {
   struct stat info = {};
   ASSERT_EQ(::stat((directory_ + "/" + kName + ".cubin").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0600u);
-  saved = files->save(kName, holding("other").get());
-  ASSERT_TRUE(saved.has_value());
-  EXPECT_FALSE(*saved) << "never over a file that is there";
-  EXPECT_EQ(content(kName + ".cubin"), text);
+  saved = files->save(kName, holding(text).get());
+  ASSERT_TRUE(saved.has_value()) << saved.error().message;
+  EXPECT_FALSE(*saved) << "it is there";
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_), {}), 1) << "and nothing else";
 }
 
@@ -64,10 +63,51 @@ TEST_F(CubinFilesTest, ALinkOfThatNameIsNotFollowed) {
   const auto files = CubinFiles::open(directory_, owner_);
   ASSERT_TRUE(files.has_value());
   ASSERT_EQ(::symlink("victim", (directory_ + "/" + kName + ".cubin").c_str()), 0);
-  auto saved = files->save(kName, holding("x").get());
-  ASSERT_TRUE(saved.has_value());
-  EXPECT_FALSE(*saved);
+  EXPECT_FALSE(files->save(kName, holding("x").get()).has_value());
   EXPECT_FALSE(fs::exists(directory_ + "/victim"));
+  std::ofstream(directory_ + "/victim") << "x";  // not even if it leads to the right bytes
+  EXPECT_FALSE(files->save(kName, holding("x").get()).has_value());
+}
+
+TEST_F(CubinFilesTest, AFileOfThatNameIsTheCubinOnlyByItsContent) {
+  const auto files = CubinFiles::open(directory_, owner_);
+  ASSERT_TRUE(files.has_value());
+  const std::string text(600'000, 'x');
+  const std::string path = directory_ + "/" + kName + ".cubin";
+  std::string changed = text;
+  changed.back() = 'y';
+  for (const std::string& other : {changed, text + "x", text.substr(1), std::string()}) {
+    std::ofstream(path, std::ios::trunc) << other;
+    const auto saved = files->save(kName, holding(text).get());
+    ASSERT_FALSE(saved.has_value()) << other.size();
+    EXPECT_NE(saved.error().message.find(path), std::string::npos) << saved.error().message;
+    EXPECT_EQ(content(kName + ".cubin"), other) << "and it is left alone";
+  }
+  std::ofstream(path, std::ios::trunc) << text;
+  auto saved = files->save(kName, holding(text).get());
+  ASSERT_TRUE(saved.has_value()) << saved.error().message;
+  EXPECT_FALSE(*saved);
+  ASSERT_EQ(::unlink(path.c_str()), 0);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_FALSE(files->save(kName, holding(text).get()).has_value()) << "nor does it wait for one";
+}
+
+TEST(SavedCubins, OneLineHoweverManyFail) {
+  SavedCubins saved;
+  EXPECT_EQ(saved.line("/d"), "saved 0 cubins in /d");
+  saved.add(true);
+  saved.add(fail(Code::kIo, "first"));
+  saved.add(fail(Code::kIo, "second"));
+  saved.add(false);
+  EXPECT_TRUE(saved.failed());
+  EXPECT_EQ(saved.line("/d"),
+            "saved 1 cubin in /d (1 more were there); 2 could not be saved: first");
+  SavedCubins kept;
+  kept.add(true);
+  kept.add(true);
+  kept.add_lost();
+  EXPECT_FALSE(kept.failed());
+  EXPECT_EQ(kept.line("/d"), "saved 2 cubins in /d; 1 could not be kept till the end");
 }
 
 TEST_F(CubinFilesTest, OnlyHashesAreNames) {
@@ -109,9 +149,10 @@ TEST_F(CubinFilesTest, TheDeputySavesForTheInvokingUser) {
   ASSERT_EQ(::stat((directory_ + "/d/" + kName + ".cubin").c_str(), &info), 0);
   EXPECT_EQ(info.st_uid, owner_.uid);
   EXPECT_FALSE(deputy->save_cubin("../x", holding("x").get()).has_value());
-  saved = deputy->save_cubin(kName, holding("x").get());
-  ASSERT_TRUE(saved.has_value());
+  saved = deputy->save_cubin(kName, holding("bytes").get());
+  ASSERT_TRUE(saved.has_value()) << saved.error().message;
   EXPECT_FALSE(*saved);
+  EXPECT_FALSE(deputy->save_cubin(kName, holding("other").get()).has_value());
 }
 
 TEST_F(CubinFilesTest, ADeputyWithoutADirectorySavesNothing) {
