@@ -12,6 +12,8 @@ namespace {
 
 using target::ModuleFailure;
 
+constexpr const char* kTooManyKeys = "too-many-keys";
+
 // May another try end better? The table's entry may be half-written, the image on its way.
 bool may_heal(ModuleFailure failure) {
   return failure == ModuleFailure::kForeignKey || failure == ModuleFailure::kHashMismatch ||
@@ -34,7 +36,10 @@ void DeviceModules::add_process(ProcessId id, UniqueFd memfd) {
 DeviceModules::Key* DeviceModules::key_of(Process& process, uint64_t key) {
   const auto it = process.keys.find(key);
   if (it != process.keys.end()) return &it->second;
-  if (process.keys.size() >= kMaxKeys) return nullptr;
+  const size_t limit =
+      process.keys.size() < kReservedKeys ? 2 * kMaxKeysInAll : size_t{kMaxKeysInAll};
+  if (process.keys.size() >= kMaxKeys || keys_ >= limit) return nullptr;
+  ++keys_;
   return &process.keys[key];
 }
 
@@ -152,6 +157,7 @@ void DeviceModules::take(const ModuleOutcome& outcome, uint64_t now_ns) {
       process.waiting.push_front(outcome.key);
     } else {
       process.keys.erase(outcome.key);
+      --keys_;
     }
     return;
   }
@@ -220,8 +226,8 @@ const join::DeviceModule& DeviceModules::module(ProcessId id, uint64_t key) {
     return current_;
   }
   const auto it = process->second.keys.find(key);
-  if (it == process->second.keys.end()) {  // beyond the bound
-    current_.missing = target::module_failure_name(ModuleFailure::kTooLarge);
+  if (it == process->second.keys.end()) {
+    current_.missing = kTooManyKeys;
     return current_;
   }
   const Key& entry = it->second;

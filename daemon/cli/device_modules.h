@@ -31,7 +31,7 @@ struct ModuleCounts {
   uint64_t read = 0;      // of these
   uint64_t pending = 0;   // of these, neither read nor failed
   std::array<uint64_t, target::kModuleFailureCount> failed{};
-  uint64_t keys_refused = 0;  // samples' keys beyond the bound
+  uint64_t keys_refused = 0;  // samples' keys beyond the bounds: told as "too-many-keys"
   uint64_t read_early = 0;    // images that no sample has named, read since they might not last
   uint64_t retries = 0;
   uint64_t bytes_read = 0;
@@ -44,7 +44,11 @@ struct ModuleCounts {
 // early. One thread; the reading is ModuleThread's.
 class DeviceModules {
  public:
-  static constexpr size_t kMaxKeys = 16 * 1024;             // per process
+  static constexpr size_t kMaxKeys = 16 * 1024;  // per process
+  // 200 bytes each. A process with fewer than the second number may have more while there are fewer
+  // than twice the first: a few hostile ones cannot refuse everybody else's.
+  static constexpr size_t kMaxKeysInAll = 32 * 1024;
+  static constexpr size_t kReservedKeys = 64;
   static constexpr uint64_t kEarlyBytes = 32u << 20;        // per process
   static constexpr uint64_t kEarlyBytesInAll = 256u << 20;  // of the processes that are there
   static constexpr size_t kMaxInFlight = 16;  // per process: the others want to be read, too
@@ -119,6 +123,7 @@ class DeviceModules {
   uint64_t last_key_ = 0;
   bool has_last_ = false;
   bool enabled_ = false;
+  size_t keys_ = 0;  // of all processes
   uint64_t early_bytes_ = 0;
   join::DeviceModule current_;
 };

@@ -43,6 +43,10 @@ class Recorder final : public probe::EventSink,
   static constexpr size_t kMaxThreadNames = 4096;  // per process
   static constexpr size_t kMaxDevices = 128;       // per process
   static constexpr size_t kMaxStallNames = 4096;   // per process, over its devices
+  // 200 bytes each. A process with fewer than the second number (eight devices' names) may have
+  // more while there are fewer than twice the first.
+  static constexpr size_t kMaxStallNamesInAll = 32 * 1024;
+  static constexpr size_t kReservedStallNames = 320;
 
   struct Totals {
     uint64_t executions = 0;
@@ -134,6 +138,7 @@ class Recorder final : public probe::EventSink,
   DeviceModules device_modules_;
   unwind::RawStack scratch_;
   size_t name_bytes_ = 0;
+  size_t stall_names_ = 0;  // of all processes
   uint64_t programs_refused_ = 0;
 };
 

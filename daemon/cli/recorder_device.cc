@@ -34,10 +34,14 @@ void Recorder::on_window(const probe::EventSource& source, const gpuprof_window_
 
 void Recorder::take_stall_name(ProcessRecord& record, uint64_t id, std::string_view name) {
   if (record.stall_names.contains(id)) return;
-  if (record.stall_names.size() >= kMaxStallNames) {
+  const size_t limit = record.stall_names.size() < kReservedStallNames
+                           ? 2 * kMaxStallNamesInAll
+                           : size_t{kMaxStallNamesInAll};
+  if (record.stall_names.size() >= kMaxStallNames || stall_names_ >= limit) {
     ++record.names_refused;
     return;
   }
+  ++stall_names_;
   record.stall_names.emplace(id, target::printable(name, kMaxStallName));
 }
 

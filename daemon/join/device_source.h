@@ -16,7 +16,7 @@ namespace gpuprof::join {
 struct DeviceModule {
   std::shared_ptr<const cubin::Image> image;  // null: no-module, and `missing` says why
   std::string sha256;                         // of the image, lower-case hexadecimal
-  // "foreign-key", "gone", "hash-mismatch", "too-large", "unreadable", "evicted", "malformed"
+  // target::module_failure_name()'s, "too-many-keys", "evicted", "malformed"
   std::string missing;
 };
 

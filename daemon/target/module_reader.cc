@@ -45,8 +45,8 @@ ModuleFailure of_errno(int error) {
 }  // namespace
 
 const char* module_failure_name(ModuleFailure failure) {
-  constexpr const char* kNames[] = {"",          "foreign-key", "gone", "hash-mismatch",
-                                    "too-large", "unreadable"};
+  constexpr const char* kNames[] = {"",          "foreign-key", "gone",       "hash-mismatch",
+                                    "too-large", "unreadable",  "over-budget"};
   static_assert(std::size(kNames) == kModuleFailureCount);
   return kNames[static_cast<size_t>(failure)];
 }
@@ -94,7 +94,7 @@ ModuleFailure ModuleReader::stream(const gpuprof_module_entry& entry, uint64_t k
   sink.restart();
   for (uint64_t at = 0; at < entry.size_bytes;) {
     const size_t wanted = std::min<uint64_t>(kPieceBytes, entry.size_bytes - at);
-    if (bytes_read() + wanted > limits_.max_total_bytes) return ModuleFailure::kTooLarge;
+    if (bytes_read() + wanted > limits_.max_total_bytes) return ModuleFailure::kOverBudget;
     const ssize_t got = fetch(at, piece_.data(), wanted);
     if (got < 0) return of_errno(errno);
     if (got == 0) return ModuleFailure::kUnreadable;

@@ -27,11 +27,12 @@ enum class ModuleFailure : uint8_t {
   kForeignKey,    // not in the table: another tool replaced the hash callback, or it was full
   kGone,          // unloaded, or the process ended, before it was read
   kHashMismatch,  // what lies there is something else
-  kTooLarge,      // over the limits below
+  kTooLarge,      // the image is larger than we take
   kUnreadable,    // the memory or the descriptor cannot be read
+  kOverBudget,    // as much was read of the process as ever will be
 };
-inline constexpr size_t kModuleFailureCount = 6;
-// "foreign-key", "gone", "hash-mismatch", "too-large", "unreadable"; "" for kNone.
+inline constexpr size_t kModuleFailureCount = 7;
+// "foreign-key", "gone", "hash-mismatch", "too-large", "unreadable", "over-budget"; "" for kNone.
 const char* module_failure_name(ModuleFailure failure);
 
 struct ModuleLimits {

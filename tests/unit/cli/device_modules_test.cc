@@ -189,9 +189,11 @@ TEST_F(DeviceModulesTest, EveryReasonIsTold) {
   const ModuleCounts counts = modules_.counts(id_);
   EXPECT_EQ(counts.sampled, 6u);
   EXPECT_EQ(counts.read, 1u);
-  for (size_t i = 1; i < target::kModuleFailureCount; ++i)
-    EXPECT_EQ(counts.failed[i], 1u)
-        << target::module_failure_name(static_cast<target::ModuleFailure>(i));
+  for (size_t i = 1; i < target::kModuleFailureCount; ++i) {
+    const auto failure = static_cast<target::ModuleFailure>(i);
+    EXPECT_EQ(counts.failed[i], failure == target::ModuleFailure::kOverBudget ? 0u : 1u)
+        << target::module_failure_name(failure);
+  }
   EXPECT_EQ(counts.pending, 0u);
 }
 
@@ -290,7 +292,28 @@ TEST_F(DeviceModulesTest, KeysAreBounded) {
   for (uint64_t key = 0; key < DeviceModules::kMaxKeys + 10; ++key) modules_.want(id_, key);
   EXPECT_EQ(modules_.counts(id_).keys_refused, 10u);
   EXPECT_EQ(modules_.counts(id_).sampled, DeviceModules::kMaxKeys);
-  EXPECT_NE(missing(DeviceModules::kMaxKeys + 5), "");
+  EXPECT_EQ(missing(DeviceModules::kMaxKeys + 5), "too-many-keys");
+}
+
+TEST_F(DeviceModulesTest, KeysAreBoundedOverAllProcesses) {
+  constexpr size_t kFlooding = 2 * DeviceModules::kMaxKeysInAll / DeviceModules::kMaxKeys;
+  uint64_t sampled = 0;
+  for (uint32_t i = 1; i <= kFlooding; ++i) {
+    ProcessId flooding = id_;
+    flooding.image = i;
+    for (uint64_t key = 0; key < DeviceModules::kMaxKeys; ++key) modules_.want(flooding, key);
+    sampled += modules_.counts(flooding).sampled;
+  }
+  EXPECT_LE(sampled, DeviceModules::kMaxKeysInAll + kFlooding * DeviceModules::kReservedKeys);
+  for (uint64_t key = 0; key < DeviceModules::kReservedKeys; ++key) modules_.want(id_, key);
+  EXPECT_EQ(modules_.counts(id_).keys_refused, 0u) << "a quiet one has its reserve";
+  for (uint32_t i = kFlooding + 1; i < kFlooding + 4096; ++i) {
+    ProcessId flooding = id_;
+    flooding.image = i;
+    for (uint64_t key = 0; key < DeviceModules::kReservedKeys; ++key) modules_.want(flooding, key);
+    sampled += modules_.counts(flooding).sampled;
+  }
+  EXPECT_LE(sampled, 2 * DeviceModules::kMaxKeysInAll);
 }
 
 TEST_F(DeviceModulesTest, NotAskedForNothingIsRead) {

@@ -132,6 +132,25 @@ TEST_F(RecorderTest, EachProgramOfAProcessIsARecordOfItsOwn) {
   EXPECT_EQ(recorder_.find(admitted_[1])->executions, 3u);
 }
 
+TEST_F(RecorderTest, StallNamesAreBoundedOverAllPrograms) {
+  const auto tell = [&](uint32_t program, size_t names) {
+    const ProcessId id{id_.pid, id_.start_ticks, program};
+    recorder_.on_process(source(100 + program), gpuprof_process_v1{});
+    for (uint64_t i = 0; i < names; ++i)
+      recorder_.on_name(source(100 + program), GPUPROF_NAME_STALL, i, "wait");
+    const ProcessRecord* const record = recorder_.find(id);
+    EXPECT_NE(record, nullptr);
+    return record == nullptr ? 0 : record->stall_names.size();
+  };
+  constexpr uint32_t kFlooding = 2 * Recorder::kMaxStallNamesInAll / Recorder::kMaxStallNames;
+  size_t kept = 0;
+  for (uint32_t program = 0; program < kFlooding; ++program)
+    kept += tell(program, Recorder::kMaxStallNames + 10);
+  EXPECT_LE(kept, Recorder::kMaxStallNamesInAll + kFlooding * Recorder::kReservedStallNames);
+  EXPECT_EQ(tell(kFlooding, Recorder::kReservedStallNames), Recorder::kReservedStallNames);
+  EXPECT_NE(recorder_.find(id_)->names_refused, 0u);
+}
+
 TEST_F(RecorderTest, AProcessThatWasThereMayHaveExecedBeforeItsFirstRecord) {
   recorder_.add_process(id_, {});
   recorder_.on_process(source(8), gpuprof_process_v1{});

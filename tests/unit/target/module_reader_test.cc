@@ -252,7 +252,7 @@ TEST_F(ModuleReaderTest, Limits) {
   ModuleReader one = reader(self(), {.max_total_bytes = 2'500'000});
   EXPECT_EQ(one.read(key, sink_), ModuleFailure::kNone);
   EXPECT_EQ(one.read(key, sink_), ModuleFailure::kNone);
-  EXPECT_EQ(one.read(key, sink_), ModuleFailure::kTooLarge) << "2.5 MB of this process in all";
+  EXPECT_EQ(one.read(key, sink_), ModuleFailure::kOverBudget) << "2.5 MB of this process in all";
   EXPECT_LE(one.bytes_read(), 2'500'000u);
   sink_.limit = 500'000;
   EXPECT_EQ(read(key), ModuleFailure::kTooLarge) << "the sink has no room";
