@@ -49,6 +49,7 @@ struct Store::Entry {
   std::shared_ptr<const Image> parsed;
   uint64_t parsed_bytes = 0;
   std::optional<Error> malformed;
+  std::vector<Claim> claims;
 };
 
 struct Store::Writer::State {
@@ -100,16 +101,20 @@ Status Store::Writer::add(std::span<const std::byte> bytes) {
   return compress(bytes, false);
 }
 
-Result<std::string> Store::Writer::finish() {
+Result<std::string> Store::Writer::finish(uint64_t owner, bool named) {
   if (auto ok = compress({}, true); !ok) return tl::unexpected<Error>(ok.error());
   state_->compressed.shrink_to_fit();
-  return store_.put(digest_of(state_->sha), std::move(state_->compressed), state_->raw_bytes);
+  return store_.put(digest_of(state_->sha), std::move(state_->compressed), state_->raw_bytes, owner,
+                    named);
 }
 
 Result<std::string> Store::put(std::string sha256, std::vector<std::byte> compressed,
-                               uint64_t raw_bytes) {
+                               uint64_t raw_bytes, uint64_t owner, bool named) {
   const std::lock_guard lock(mutex_);
-  if (find(sha256) != nullptr) return sha256;
+  if (const auto known = find(sha256)) {
+    claim(*known, owner, named);
+    return sha256;
+  }
   auto entry = std::make_shared<Entry>();
   entry->sha256 = sha256;
   entry->compressed = std::move(compressed);
@@ -117,9 +122,41 @@ Result<std::string> Store::put(std::string sha256, std::vector<std::byte> compre
   stats_.images += 1;
   stats_.bytes += entry->compressed.size();
   stats_.raw_bytes += raw_bytes;
+  Entry& newest = *entry;
   by_hash_[sha256] = entries_.insert(entries_.end(), std::move(entry));
-  make_room();
+  claim(newest, owner, named);
+  make_room(newest);
   return sha256;
+}
+
+void Store::claim(Entry& entry, uint64_t id, bool named) {
+  Owner& owner = owners_[id];
+  const auto known = std::ranges::find(entry.claims, id, &Claim::owner);
+  if (known == entry.claims.end()) {
+    std::list<Entry*>& list = named ? owner.named : owner.unnamed;
+    owner.bytes += entry.compressed.size();
+    entry.claims.push_back({id, named, list.insert(list.end(), &entry)});
+  } else if (named && !known->named) {
+    known->named = true;
+    owner.named.splice(owner.named.end(), owner.unnamed, known->at);
+  }
+}
+
+void Store::name(const std::string& sha256, uint64_t owner) {
+  const std::lock_guard lock(mutex_);
+  const auto it = by_hash_.find(sha256);
+  if (it == by_hash_.end()) return;
+  Entry& entry = **it->second;
+  if (std::ranges::find(entry.claims, owner, &Claim::owner) != entry.claims.end())
+    claim(entry, owner, true);
+}
+
+void Store::touch(Entry& entry) {
+  for (const Claim& claim : entry.claims) {
+    Owner& owner = owners_[claim.owner];
+    std::list<Entry*>& list = claim.named ? owner.named : owner.unnamed;
+    list.splice(list.end(), list, claim.at);
+  }
 }
 
 std::shared_ptr<Store::Entry> Store::find(const std::string& sha256) {
@@ -129,17 +166,53 @@ std::shared_ptr<Store::Entry> Store::find(const std::string& sha256) {
   return *it->second;
 }
 
-void Store::make_room() {
-  while (stats_.bytes > limits_.max_bytes && entries_.size() > 1) {
-    const Entry& oldest = *entries_.front();
-    stats_.images -= 1;
-    stats_.bytes -= oldest.compressed.size();
-    stats_.raw_bytes -= oldest.raw_bytes;
-    stats_.parsed_bytes -= oldest.parsed_bytes;
-    stats_.evicted += 1;
-    by_hash_.erase(oldest.sha256);
-    entries_.pop_front();
+void Store::make_room(const Entry& newest) {
+  while (stats_.bytes > limits_.max_bytes && evict_one(newest)) {
   }
+}
+
+// Takes an image from an owner: not always from the store.
+bool Store::evict_one(const Entry& newest) {
+  const uint64_t share = limits_.max_bytes / owners_.size();
+  const auto oldest_of = [&](const std::list<Entry*>& list) -> Entry* {
+    if (list.empty()) return nullptr;
+    if (list.front() != &newest) return list.front();
+    return list.size() > 1 ? *std::next(list.begin()) : nullptr;
+  };
+  struct Victim {
+    uint64_t owner = 0, bytes = 0;
+    Entry* entry = nullptr;
+  } unnamed, any;
+  for (const auto& [id, owner] : owners_) {
+    Entry* const first = oldest_of(owner.unnamed);
+    Entry* const oldest = first != nullptr ? first : oldest_of(owner.named);
+    if (first != nullptr && owner.bytes > share && owner.bytes > unnamed.bytes)
+      unnamed = {id, owner.bytes, first};
+    if (oldest != nullptr && owner.bytes > any.bytes) any = {id, owner.bytes, oldest};
+  }
+  const Victim& victim = unnamed.entry != nullptr ? unnamed : any;
+  if (victim.entry == nullptr) return false;
+  drop_claim(victim.owner, *victim.entry);
+  return true;
+}
+
+void Store::drop_claim(uint64_t id, Entry& entry) {
+  const auto claim = std::ranges::find(entry.claims, id, &Claim::owner);
+  Owner& owner = owners_[id];
+  (claim->named ? owner.named : owner.unnamed).erase(claim->at);
+  owner.bytes -= entry.compressed.size();
+  if (owner.named.empty() && owner.unnamed.empty()) owners_.erase(id);
+  entry.claims.erase(claim);
+  if (!entry.claims.empty()) return;
+  stats_.images -= 1;
+  stats_.bytes -= entry.compressed.size();
+  stats_.raw_bytes -= entry.raw_bytes;
+  stats_.parsed_bytes -= entry.parsed_bytes;
+  stats_.evicted += 1;
+  const auto it = by_hash_.find(entry.sha256);
+  const auto at = it->second;
+  by_hash_.erase(it);
+  entries_.erase(at);
 }
 
 void Store::make_parsed_room(const Entry& newest) {
@@ -156,6 +229,7 @@ Result<std::vector<std::byte>> Store::bytes(const std::string& sha256) {
   {
     const std::lock_guard lock(mutex_);
     entry = find(sha256);
+    if (entry != nullptr) touch(*entry);
   }
   if (entry == nullptr) return fail(Code::kNotFound, "the cubin is not in the store any more");
   std::vector<std::byte> out(entry->raw_bytes);

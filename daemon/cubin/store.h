@@ -19,11 +19,11 @@
 namespace gpuprof::cubin {
 
 struct StoreLimits {
-  // Compressed (zstd takes a cubin to a fifth or so): least recently used goes first.
-  uint64_t max_bytes = 512ull << 20;
+  // Compressed (zstd takes a cubin to a fifth or so). ADR 0016.
+  uint64_t max_bytes = 96ull << 20;
   // Parsed images that the store keeps, with their bytes and line tables; one that is larger than
   // that by itself is kept alone.
-  uint64_t max_parsed_bytes = 64ull << 20;
+  uint64_t max_parsed_bytes = 32ull << 20;
 };
 
 struct StoreStats {
@@ -39,6 +39,11 @@ struct StoreStats {
 // Keyed by SHA-256, since the keys that processes use (XXH3-64) are theirs alone and no defence
 // against a neighbour who makes two images collide: many processes share one entry, and who may see
 // which is the caller's knowledge. In memory only: no file that somebody could replace.
+//
+// Whoever puts an image in owns it, maybe with others, and each is charged its size. Where there is
+// no room an owner of more than an equal share loses its oldest image: one that no sample named, if
+// any such owner has some, else one of the owner with the most. So nobody is evicted by another's
+// flood who stays within an equal share, and an image goes when nobody owns it any more.
 // Any thread; one lock, which is not held while anything is compressed.
 class Store {
  public:
@@ -60,7 +65,8 @@ class Store {
     Status add(std::span<const std::byte> bytes);
     // Puts it in; returns its SHA-256 as lower-case hexadecimal. kUnavailable: larger than the
     // store. restart() before the next one.
-    Result<std::string> finish();
+    // `owner`: who is charged. `named`: a sample named it.
+    Result<std::string> finish(uint64_t owner = 0, bool named = true);
 
    private:
     struct State;
@@ -75,20 +81,39 @@ class Store {
   // As it was stored. kNotFound.
   Result<std::vector<std::byte>> bytes(const std::string& sha256);
 
+  // A sample named this image of `owner`.
+  void name(const std::string& sha256, uint64_t owner);
+
   [[nodiscard]] StoreStats stats() const;
 
  private:
   struct Entry;
-  Result<std::string> put(std::string sha256, std::vector<std::byte> compressed,
-                          uint64_t raw_bytes);
-  std::shared_ptr<Entry> find(const std::string& sha256);  // under the lock; makes it the newest
-  void make_room();                                        // under the lock
-  void make_parsed_room(const Entry& newest);              // under the lock
+  struct Owner {
+    uint64_t bytes = 0;
+    // Oldest first.
+    std::list<Entry*> unnamed, named;
+  };
+  struct Claim {
+    uint64_t owner = 0;
+    bool named = false;
+    std::list<Entry*>::iterator at;  // in its owner's list
+  };
+  Result<std::string> put(std::string sha256, std::vector<std::byte> compressed, uint64_t raw_bytes,
+                          uint64_t owner, bool named);
+  // All under the lock. find() makes it the newest.
+  std::shared_ptr<Entry> find(const std::string& sha256);
+  void claim(Entry& entry, uint64_t owner, bool named);
+  void touch(Entry& entry);
+  void make_room(const Entry& newest);
+  bool evict_one(const Entry& newest);
+  void drop_claim(uint64_t owner, Entry& entry);
+  void make_parsed_room(const Entry& newest);
 
   const StoreLimits limits_;
   mutable std::mutex mutex_;
   std::list<std::shared_ptr<Entry>> entries_;  // least recently used first
   std::unordered_map<std::string, std::list<std::shared_ptr<Entry>>::iterator> by_hash_;
+  std::unordered_map<uint64_t, Owner> owners_;  // with images
   StoreStats stats_;
 };
 

@@ -14,11 +14,12 @@ namespace {
 
 using test::fixture_bytes;
 
-std::string put(Store& store, std::span<const std::byte> bytes, size_t chunk = 4096) {
+std::string put(Store& store, std::span<const std::byte> bytes, size_t chunk = 4096,
+                uint64_t owner = 0, bool named = true) {
   Store::Writer writer(store);
   for (size_t at = 0; at < bytes.size(); at += chunk)
     EXPECT_TRUE(writer.add(bytes.subspan(at, std::min(chunk, bytes.size() - at))).has_value());
-  auto hash = writer.finish();
+  auto hash = writer.finish(owner, named);
   EXPECT_TRUE(hash.has_value()) << hash.error().message;
   return hash.value_or("");
 }
@@ -100,6 +101,51 @@ TEST(Store, LeastRecentlyUsedGoesFirst) {
   EXPECT_EQ(store.bytes(b).error().code, Code::kNotFound);
   for (const std::string& hash : {a, c, d}) EXPECT_TRUE(store.bytes(hash).has_value());
   EXPECT_EQ(store.stats().evicted, 1u);
+  EXPECT_LE(store.stats().bytes, limits.max_bytes);
+}
+
+bool has(Store& store, const std::string& hash) { return store.bytes(hash).has_value(); }
+
+TEST(Store, AFloodEvictsItsOwn) {
+  StoreLimits limits;
+  limits.max_bytes = 100'000;
+  Store store(limits);
+  std::vector<std::string> quiet;
+  for (uint32_t i = 0; i < 4; ++i)
+    quiet.push_back(put(store, noise(10'000, i), 4096, 1, i % 2 == 0));
+  std::string last;
+  for (uint32_t i = 0; i < 100; ++i) last = put(store, noise(10'000, 100 + i), 4096, 2);
+  for (const std::string& hash : quiet) EXPECT_TRUE(has(store, hash)) << "within an equal share";
+  EXPECT_TRUE(has(store, last));
+  EXPECT_LE(store.stats().bytes, limits.max_bytes);
+  EXPECT_GE(store.stats().evicted, 90u);
+}
+
+TEST(Store, WhatNoSampleNamedGoesFirst) {
+  StoreLimits limits;
+  limits.max_bytes = 55'000;
+  Store store(limits);
+  const std::string named = put(store, noise(10'000, 1), 4096, 1, true);
+  const std::string later = put(store, noise(10'000, 2), 4096, 1, false);
+  store.name(later, 1);
+  store.name(later, 7);  // not its owner: nothing
+  const std::string unnamed = put(store, noise(10'000, 3), 4096, 1, false);
+  for (uint32_t i = 0; i < 3; ++i) (void)put(store, noise(10'000, 10 + i), 4096, 1, true);
+  EXPECT_TRUE(has(store, named));
+  EXPECT_TRUE(has(store, later));
+  EXPECT_FALSE(has(store, unnamed));
+}
+
+TEST(Store, ASharedImageStaysWhileAnyOwnerHasIt) {
+  StoreLimits limits;
+  limits.max_bytes = 55'000;
+  Store store(limits);
+  const std::string shared = put(store, noise(10'000, 1), 4096, 1);
+  EXPECT_EQ(put(store, noise(10'000, 1), 4096, 2), shared);
+  for (uint32_t i = 0; i < 20; ++i) (void)put(store, noise(10'000, 10 + i), 4096, 2);
+  EXPECT_TRUE(has(store, shared)) << "the first owner's";
+  for (uint32_t i = 0; i < 20; ++i) (void)put(store, noise(10'000, 50 + i), 4096, 1);
+  EXPECT_FALSE(has(store, shared));
   EXPECT_LE(store.stats().bytes, limits.max_bytes);
 }
 
