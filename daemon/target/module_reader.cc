@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -19,6 +20,15 @@ namespace {
 
 // Tries for one key: a table full of one hash must not cost a reading each.
 constexpr size_t kMaxCandidates = 8;
+// The table is 384 KiB: once for all keys that are asked for together. An entry that was
+// half-written is asked for again later than that.
+constexpr uint64_t kTableAgeNs = 50'000'000;
+
+uint64_t now_ns() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
 
 struct FreeHash {
   void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
@@ -61,16 +71,36 @@ uint32_t ModuleReader::claimed() const {
   return got == static_cast<ssize_t>(sizeof out) ? out : 0;
 }
 
-// The whole table each time: at most 384 KiB, and states change.
-std::vector<gpuprof_module_entry> ModuleReader::candidates(uint64_t key) const {
-  std::vector<gpuprof_module_entry> entries(std::min(claimed(), GPUPROF_MODULE_CAPACITY));
+void ModuleReader::read_table() {
+  table_is_final_ = gone_.load(std::memory_order_relaxed);
+  table_claimed_ = claimed();
+  table_ns_ = now_ns();
+  ++table_reads_;
+  std::vector<gpuprof_module_entry> entries(std::min(table_claimed_, GPUPROF_MODULE_CAPACITY));
   const ssize_t got =
       ::pread(memfd_.get(), entries.data(), entries.size() * sizeof(gpuprof_module_entry),
               GPUPROF_MODULES_OFFSET);
   entries.resize(got < 0 ? 0 : static_cast<size_t>(got) / sizeof(gpuprof_module_entry));
-  std::erase_if(entries, [&](const gpuprof_module_entry& entry) {
-    return entry.hash != key || rank(entry.state) > 2;
-  });
+  table_.clear();
+  for (uint32_t i = 0; i < entries.size(); ++i) {
+    if (rank(entries[i].state) <= 2) table_.push_back({entries[i].hash, i});
+  }
+  std::ranges::sort(table_, {}, [](const Place& at) { return std::pair(at.hash, at.index); });
+}
+
+// Which entries may have the key is as old as the table that we have; their states are not.
+std::vector<gpuprof_module_entry> ModuleReader::candidates(uint64_t key) {
+  const bool is_gone = gone_.load(std::memory_order_relaxed);
+  if (table_ns_ == 0 || now_ns() - table_ns_ > kTableAgeNs || claimed() != table_claimed_ ||
+      (is_gone && !table_is_final_))
+    read_table();
+  std::vector<gpuprof_module_entry> entries;
+  for (const Place& place : std::ranges::equal_range(table_, key, {}, &Place::hash)) {
+    gpuprof_module_entry entry;
+    const auto at = static_cast<off_t>(GPUPROF_MODULES_OFFSET + place.index * sizeof entry);
+    if (::pread(memfd_.get(), &entry, sizeof entry, at) != ssize_t{sizeof entry}) continue;
+    if (entry.hash == key && rank(entry.state) <= 2) entries.push_back(entry);
+  }
   std::reverse(entries.begin(), entries.end());  // newest first
   std::stable_sort(entries.begin(), entries.end(), [](const auto& left, const auto& right) {
     return rank(left.state) < rank(right.state);
@@ -79,7 +109,7 @@ std::vector<gpuprof_module_entry> ModuleReader::candidates(uint64_t key) const {
   return entries;
 }
 
-bool ModuleReader::lies_in_process_only(uint64_t key) const {
+bool ModuleReader::lies_in_process_only(uint64_t key) {
   const auto found = candidates(key);
   return !found.empty() && found.front().state != GPUPROF_MODULE_COPIED;
 }
@@ -94,7 +124,8 @@ ModuleFailure ModuleReader::stream(const gpuprof_module_entry& entry, uint64_t k
   sink.restart();
   for (uint64_t at = 0; at < entry.size_bytes;) {
     const size_t wanted = std::min<uint64_t>(kPieceBytes, entry.size_bytes - at);
-    if (bytes_read() + wanted > limits_.max_total_bytes) return ModuleFailure::kOverBudget;
+    if (bytes_read() + wanted > std::min(limits_.max_total_bytes, most_bytes_read_))
+      return ModuleFailure::kOverBudget;
     const ssize_t got = fetch(at, piece_.data(), wanted);
     if (got < 0) return of_errno(errno);
     if (got == 0) return ModuleFailure::kUnreadable;
@@ -112,6 +143,8 @@ ModuleFailure ModuleReader::read_entry(const gpuprof_module_entry& entry, uint64
                                        ImageSink& sink) {
   if (entry.size_bytes == 0) return ModuleFailure::kHashMismatch;
   if (entry.size_bytes > limits_.max_image_bytes) return ModuleFailure::kTooLarge;
+  // Not a byte of what cannot be had whole.
+  if (entry.size_bytes > most_bytes_read_ - bytes_read()) return ModuleFailure::kOverBudget;
   if (entry.state == GPUPROF_MODULE_COPIED) {
     struct stat info = {};
     if (::fstat(memfd_.get(), &info) != 0) return ModuleFailure::kUnreadable;
@@ -142,7 +175,9 @@ ModuleFailure ModuleReader::read_entry(const gpuprof_module_entry& entry, uint64
   return failure;
 }
 
-ModuleFailure ModuleReader::read(uint64_t key, ImageSink& sink) {
+ModuleFailure ModuleReader::read(uint64_t key, ImageSink& sink, uint64_t most_bytes) {
+  most_bytes_read_ =
+      most_bytes < UINT64_MAX - bytes_read() ? bytes_read() + most_bytes : UINT64_MAX;
   ModuleFailure first = ModuleFailure::kForeignKey;
   for (const gpuprof_module_entry& entry : candidates(key)) {
     const ModuleFailure failure = read_entry(entry, key, sink);

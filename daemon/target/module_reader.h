@@ -62,11 +62,15 @@ class ModuleReader {
   ModuleReader(UniqueFd memfd, ProcessId process, const ModuleLimits& limits = {});
 
   // Streams the image with this key into `sink`. Of several entries (a module loaded into two
-  // contexts) copies in the memfd come first, then the newest.
-  ModuleFailure read(uint64_t key, ImageSink& sink);
+  // contexts) copies in the memfd come first, then the newest. kOverBudget beyond `most_bytes`, of
+  // all entries together.
+  ModuleFailure read(uint64_t key, ImageSink& sink, uint64_t most_bytes = UINT64_MAX);
 
   // Is the key in the table without a copy in the memfd? What is copied can be read later, too.
-  [[nodiscard]] bool lies_in_process_only(uint64_t key) const;
+  [[nodiscard]] bool lies_in_process_only(uint64_t key);
+
+  // The table's hashes are kept for a while, for the next keys: 128 KiB at most. Gives them back.
+  void forget_table() { table_ = {}, table_ns_ = 0; }
 
   // From now on only copies in the memfd count: the number may be another process's soon.
   void process_gone() { gone_.store(true, std::memory_order_relaxed); }
@@ -74,9 +78,16 @@ class ModuleReader {
   // Entries that the process claimed; may exceed the capacity.
   [[nodiscard]] uint32_t claimed() const;
   [[nodiscard]] uint64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
+  // Times that the whole table was read.
+  [[nodiscard]] uint64_t table_reads() const { return table_reads_; }
 
  private:
-  std::vector<gpuprof_module_entry> candidates(uint64_t key) const;
+  struct Place {
+    uint64_t hash;
+    uint32_t index;
+  };
+  void read_table();
+  std::vector<gpuprof_module_entry> candidates(uint64_t key);
   ModuleFailure read_entry(const gpuprof_module_entry& entry, uint64_t key, ImageSink& sink);
   template <class Fetch>
   ModuleFailure stream(const gpuprof_module_entry& entry, uint64_t key, ImageSink& sink,
@@ -87,7 +98,13 @@ class ModuleReader {
   const ModuleLimits limits_;
   std::atomic<bool> gone_{false};
   std::atomic<uint64_t> bytes_read_{0};
+  uint64_t most_bytes_read_ = UINT64_MAX;  // of the read in work: what bytes_read_ may become
   std::vector<std::byte> piece_;
+  std::vector<Place> table_;  // sorted
+  uint64_t table_ns_ = 0;     // when it was read, 0: it was not
+  uint32_t table_claimed_ = 0;
+  bool table_is_final_ = false;  // read after the process had gone
+  uint64_t table_reads_ = 0;
 };
 
 }  // namespace gpuprof::target

@@ -258,6 +258,39 @@ TEST_F(ModuleReaderTest, Limits) {
   EXPECT_EQ(read(key), ModuleFailure::kTooLarge) << "the sink has no room";
 }
 
+TEST_F(ModuleReaderTest, KeysThatAreAskedForTogetherShareATable) {
+  const std::vector<std::byte> image = noise(100, 1);
+  gpuprof_module_entry entry = in_memory(image);
+  const uint64_t key = entry.hash;
+  for (uint32_t i = 0; i < 4000; ++i) {
+    set(i, entry);
+    entry.hash = i + 1;
+  }
+  ModuleReader one = reader();
+  for (uint64_t other = 1; other < 4000; ++other) {
+    EXPECT_TRUE(one.lies_in_process_only(other));
+    EXPECT_EQ(one.read(other, sink_), ModuleFailure::kHashMismatch);
+  }
+  EXPECT_LT(one.table_reads(), 1000u) << "one for 50 ms, not one for each of 8,000 questions";
+  EXPECT_EQ(one.read(key, sink_), ModuleFailure::kNone);
+  entry.hash = 5000;
+  set(4000, entry);  // a claim more: seen at once
+  EXPECT_EQ(one.read(5000, sink_), ModuleFailure::kHashMismatch);
+  entry.state = GPUPROF_MODULE_EMPTY;
+  set(4000, entry);
+  EXPECT_EQ(one.read(5000, sink_), ModuleFailure::kForeignKey) << "states are not kept";
+}
+
+TEST_F(ModuleReaderTest, AReadHasABudgetOfItsOwn) {
+  const std::vector<std::byte> image = noise(1'000'000, 1);
+  set(0, in_memory(image));
+  ModuleReader one = reader();
+  EXPECT_EQ(one.read(key_of(image), sink_, 999'999), ModuleFailure::kOverBudget);
+  EXPECT_EQ(one.bytes_read(), 0u) << "whatever was announced, the table says what it costs";
+  EXPECT_EQ(one.read(key_of(image), sink_, 1'000'000), ModuleFailure::kNone);
+  EXPECT_EQ(one.read(key_of(image), sink_), ModuleFailure::kNone);
+}
+
 TEST_F(ModuleReaderTest, ATableFullOfOneHashCostsEightTries) {
   const std::vector<std::byte> other = noise(10'000, 2);
   gpuprof_module_entry entry = in_memory(other);
