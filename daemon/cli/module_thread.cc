@@ -39,10 +39,22 @@ struct ModuleThread::Shared {
 
   std::mutex mutex;  // of what follows
   std::condition_variable has_job, has_outcome;
-  std::deque<ModuleJob> jobs;
+  std::deque<ModuleJob> jobs[2];  // for samples, early
+  size_t turn = 0;                // whose turn it is, of those
+  size_t done_in_turn = 0;
   ModuleJob current;  // no reader: none
   std::vector<ModuleOutcome> outcomes;
   bool stop = false;
+
+  [[nodiscard]] bool has_jobs() const { return !jobs[0].empty() || !jobs[1].empty(); }
+  // There is one.
+  std::deque<ModuleJob>& next() {
+    if (jobs[turn].empty() || (done_in_turn >= kTurn && !jobs[1 - turn].empty())) {
+      turn = 1 - turn;
+      done_in_turn = 0;
+    }
+    return jobs[turn];
+  }
 };
 
 namespace {
@@ -58,7 +70,7 @@ class StoreSink final : public target::ImageSink {
     bytes_.fetch_add(bytes.size(), std::memory_order_relaxed);
     return writer_.add(bytes).has_value();
   }
-  Result<std::string> finish() { return writer_.finish(); }
+  Result<std::string> finish(uint64_t owner, bool named) { return writer_.finish(owner, named); }
 
  private:
   cubin::Store::Writer writer_;
@@ -66,15 +78,30 @@ class StoreSink final : public target::ImageSink {
   std::atomic<uint64_t>& bytes_;
 };
 
+ModuleOutcome failed(const ModuleJob& job) {
+  ModuleOutcome out;
+  out.process = job.process;
+  out.key = job.key;
+  out.is_early = job.is_early;
+  out.stuck = true;
+  out.failure = target::ModuleFailure::kUnreadable;
+  return out;
+}
+
 ModuleOutcome carry_out(const ModuleJob& job, StoreSink& sink) {
-  ModuleOutcome out{job.process, job.key, false, false, target::ModuleFailure::kNone, {}};
-  if (job.only_if_uncopied && !job.reader->lies_in_process_only(job.key)) {
+  ModuleOutcome out;
+  out.process = job.process;
+  out.key = job.key;
+  out.is_early = job.is_early;
+  if (job.is_early && !job.reader->lies_in_process_only(job.key)) {
     out.skipped = true;
     return out;
   }
-  out.failure = job.reader->read(job.key, sink);
+  const uint64_t before = job.reader->bytes_read();
+  out.failure = job.reader->read(job.key, sink, job.most_bytes);
+  out.bytes = job.reader->bytes_read() - before;
   if (out.failure != target::ModuleFailure::kNone) return out;
-  auto sha256 = sink.finish();
+  auto sha256 = sink.finish(job.owner, !job.is_early);
   if (sha256) {
     out.sha256 = std::move(*sha256);
   } else {
@@ -93,7 +120,7 @@ ModuleThread::~ModuleThread() {
   if (!shared_) return;
   const std::lock_guard lock(shared_->mutex);
   shared_->stop = true;
-  shared_->jobs.clear();
+  for (auto& jobs : shared_->jobs) jobs.clear();
   shared_->has_job.notify_all();
 }
 
@@ -101,10 +128,12 @@ void ModuleThread::work(const std::shared_ptr<Shared>& shared) {
   StoreSink sink(*shared->store, shared->progress_ns, shared->bytes);
   std::unique_lock lock(shared->mutex);
   for (;;) {
-    shared->has_job.wait(lock, [&] { return shared->stop || !shared->jobs.empty(); });
+    shared->has_job.wait(lock, [&] { return shared->stop || shared->has_jobs(); });
     if (shared->stop) return;
-    shared->current = std::move(shared->jobs.front());
-    shared->jobs.pop_front();
+    std::deque<ModuleJob>& jobs = shared->next();
+    ++shared->done_in_turn;
+    shared->current = std::move(jobs.front());
+    jobs.pop_front();
     const ModuleJob job = shared->current;
     const uint64_t started_ns = now_ns();
     shared->bytes.store(0, std::memory_order_relaxed);
@@ -113,6 +142,8 @@ void ModuleThread::work(const std::shared_ptr<Shared>& shared) {
     lock.unlock();
     ModuleOutcome outcome = carry_out(job, sink);
     lock.lock();
+    if (!shared->has_jobs() || shared->next().front().reader != job.reader)
+      job.reader->forget_table();
     shared->progress_ns.store(0, std::memory_order_relaxed);
     shared->current = {};
     if (shared->stop) return;  // given up: it was told as unreadable
@@ -130,45 +161,40 @@ void ModuleThread::start() {
   thread.detach();
 }
 
-void ModuleThread::add(ModuleJob job, bool first) {
+void ModuleThread::add(ModuleJob job) {
   if (stuck_ >= kMaxStuck) {
-    refused_.push_back({job.process, job.key, false, true, target::ModuleFailure::kUnreadable, {}});
+    refused_.push_back(failed(job));
     return;
   }
   if (!shared_) start();
   const std::lock_guard lock(shared_->mutex);
-  if (first) {
-    shared_->jobs.push_front(std::move(job));
-  } else {
-    shared_->jobs.push_back(std::move(job));
-  }
+  shared_->jobs[job.is_early ? 1 : 0].push_back(std::move(job));
   shared_->has_job.notify_one();
 }
 
 // Under the lock of the thread that is stuck.
 void ModuleThread::give_up(std::vector<ModuleOutcome>& out) {
-  auto fail = [&](const ModuleJob& job) {
-    out.push_back({job.process, job.key, false, true, target::ModuleFailure::kUnreadable, {}});
-  };
   Shared& old = *shared_;
   old.stop = true;
   ++stuck_;
   const ProcessId culprit = old.current.process;
-  fail(old.current);
-  std::deque<ModuleJob> rest;
-  for (ModuleJob& job : old.jobs) {
-    if (job.process.process() == culprit.process() || stuck_ >= kMaxStuck) {
-      fail(job);
-    } else {
-      rest.push_back(std::move(job));
+  out.push_back(failed(old.current));
+  std::deque<ModuleJob> rest[2];
+  for (size_t i = 0; i < 2; ++i) {
+    for (ModuleJob& job : old.jobs[i]) {
+      if (job.process.process() == culprit.process() || stuck_ >= kMaxStuck) {
+        out.push_back(failed(job));
+      } else {
+        rest[i].push_back(std::move(job));
+      }
     }
+    old.jobs[i].clear();
   }
-  old.jobs.clear();
   shared_.reset();
   if (stuck_ >= kMaxStuck) return;
   start();
   const std::lock_guard lock(shared_->mutex);
-  shared_->jobs = std::move(rest);
+  for (size_t i = 0; i < 2; ++i) shared_->jobs[i] = std::move(rest[i]);
   shared_->has_job.notify_one();
 }
 

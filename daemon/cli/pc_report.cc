@@ -59,6 +59,7 @@ PcResult& PcResult::operator+=(const PcResult& other) {
   cubins.keys_refused += other.cubins.keys_refused;
   cubins.read_early += other.cubins.read_early;
   cubins.retries += other.cubins.retries;
+  cubins.reread += other.cubins.reread;
   cubins.bytes_read += other.cubins.bytes_read;
   if (period == 0) period = other.period;
   return *this;
@@ -138,6 +139,7 @@ void write_cubins(JsonWriter& json, const ModuleCounts& cubins) {
   json.field("keys_refused", cubins.keys_refused);
   json.field("read_early", cubins.read_early);
   json.field("retries", cubins.retries);
+  json.field("reread", cubins.reread);
   json.field("bytes_read", cubins.bytes_read);
   json.end_object();
 }

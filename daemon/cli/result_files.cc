@@ -70,7 +70,7 @@ bool ResultFiles::save_cubins(Session& session, Console& console) {
   SavedCubins saved;
   DeviceModules& modules = session.recorder().device_modules();
   for (const std::string& sha256 : modules.sampled()) {
-    auto bytes = modules.store().bytes(sha256);
+    auto bytes = modules.bytes(sha256);
     if (!bytes) {
       saved.add_lost();
       continue;

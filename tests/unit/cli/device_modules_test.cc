@@ -1,106 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Modules of this test's own process, in a memfd as the shim keeps it.
 #include "daemon/cli/device_modules.h"
 
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <linux/userfaultfd.h>
-#include <poll.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#include <xxhash.h>
-
-#include <fstream>
-#include <iterator>
-#include <random>
-#include <stop_token>
-#include <thread>
-
-#include "daemon/cli/session.h"
-#include "daemon/target/process.h"
+#include "tests/unit/cli/device_modules_fixture.h"
 
 namespace gpuprof::cli {
 namespace {
 
 using std::chrono::milliseconds;
-
-bool never() { return false; }
-
-std::vector<std::byte> noise(size_t bytes, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<std::byte> out(bytes);
-  for (std::byte& byte : out) byte = static_cast<std::byte>(random());
-  return out;
-}
-
-std::vector<std::byte> cubin() {
-  std::ifstream file(CUBIN_FIXTURES "/inline_chain.sm_90.cubin", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
-}
-
-uint64_t key_of(std::span<const std::byte> image) {
-  return XXH3_64bits(image.data(), image.size());
-}
-
-class DeviceModulesTest : public testing::Test {
- protected:
-  static constexpr off_t kCopies =
-      GPUPROF_MODULES_OFFSET + off_t{GPUPROF_MODULE_CAPACITY} * sizeof(gpuprof_module_entry);
-
-  void SetUp() override {
-    id_ = *target::process_id(static_cast<uint32_t>(::getpid()));
-    memfd_.reset(::memfd_create(GPUPROF_MEMFD_NAME, MFD_CLOEXEC));
-    ASSERT_EQ(::ftruncate(memfd_.get(), kCopies + (1 << 20)), 0);
-    modules_.enable();
-  }
-  [[nodiscard]] UniqueFd memfd() const { return UniqueFd(::dup(memfd_.get())); }
-  void append(const gpuprof_module_entry& entry) {
-    EXPECT_EQ(::pwrite(memfd_.get(), &entry, sizeof entry,
-                       GPUPROF_MODULES_OFFSET + off_t{count_} * sizeof entry),
-              ssize_t{sizeof entry});
-    ++count_;
-    EXPECT_EQ(
-        ::pwrite(memfd_.get(), &count_, sizeof count_, offsetof(gpuprof_status_page, module_count)),
-        ssize_t{sizeof count_});
-  }
-  uint64_t load(std::span<const std::byte> image, bool copied = false) {
-    gpuprof_module_entry entry = {};
-    entry.hash = key_of(image);
-    entry.address = reinterpret_cast<uintptr_t>(image.data());
-    entry.size_bytes = image.size();
-    entry.state = GPUPROF_MODULE_PRESENT;
-    if (copied) {
-      entry.state = GPUPROF_MODULE_COPIED;
-      entry.address = 0;
-      entry.copy_offset = static_cast<uint64_t>(kCopies);
-      EXPECT_EQ(::pwrite(memfd_.get(), image.data(), image.size(), kCopies),
-                static_cast<ssize_t>(image.size()));
-    }
-    append(entry);
-    return entry.hash;
-  }
-  static gpuprof_module_v1 event(uint64_t key, uint64_t size, gpuprof_module_event what) {
-    gpuprof_module_v1 out = {};
-    out.hash = key;
-    out.size_bytes = size;
-    out.event = what;
-    return out;
-  }
-  std::string missing(uint64_t key) { return modules_.module(id_, key).missing; }
-
-  ProcessId id_;
-  UniqueFd memfd_;
-  uint32_t count_ = 0;
-  DeviceModules modules_;
-};
+using testing::cubin_bytes;
+using testing::DeviceModulesTest;
+using testing::key_of;
+using testing::never;
+using testing::noise;
+using testing::Unanswered;
 
 TEST_F(DeviceModulesTest, ASampledModuleIsReadAndResolves) {
-  const std::vector<std::byte> image = cubin();
+  const std::vector<std::byte> image = cubin_bytes();
   const uint64_t key = load(image);
   modules_.add_process(id_, memfd());
   for (int i = 0; i < 1000; ++i) modules_.want(id_, key);
@@ -119,7 +34,7 @@ TEST_F(DeviceModulesTest, ASampledModuleIsReadAndResolves) {
 }
 
 TEST_F(DeviceModulesTest, SamplesMayComeBeforeTheMemfdIsFound) {
-  const std::vector<std::byte> image = cubin();
+  const std::vector<std::byte> image = cubin_bytes();
   const uint64_t key = load(image);
   modules_.want(id_, key);
   modules_.advance(monotonic_ns());
@@ -129,7 +44,7 @@ TEST_F(DeviceModulesTest, SamplesMayComeBeforeTheMemfdIsFound) {
 }
 
 TEST_F(DeviceModulesTest, OnlyWhatIsSampledIsRead) {
-  const std::vector<std::byte> one = cubin(), other = noise(100'000, 1);
+  const std::vector<std::byte> one = cubin_bytes(), other = noise(100'000, 1);
   const uint64_t key = load(one);
   load(other);
   modules_.add_process(id_, memfd());
@@ -140,7 +55,7 @@ TEST_F(DeviceModulesTest, OnlyWhatIsSampledIsRead) {
 }
 
 TEST_F(DeviceModulesTest, EachProcessHasWhatWasReadFromItself) {
-  const std::vector<std::byte> image = cubin();
+  const std::vector<std::byte> image = cubin_bytes();
   const uint64_t key = load(image);
   modules_.add_process(id_, memfd());
   modules_.want(id_, key);
@@ -198,7 +113,7 @@ TEST_F(DeviceModulesTest, EveryReasonIsTold) {
 }
 
 TEST_F(DeviceModulesTest, AnEntryThatWasHalfWrittenIsTriedAgain) {
-  const std::vector<std::byte> image = cubin();
+  const std::vector<std::byte> image = cubin_bytes();
   modules_.add_process(id_, memfd());
   modules_.want(id_, key_of(image));
   const uint64_t deadline = monotonic_ns() + 60'000'000'000;
@@ -211,7 +126,7 @@ TEST_F(DeviceModulesTest, AnEntryThatWasHalfWrittenIsTriedAgain) {
 }
 
 TEST_F(DeviceModulesTest, LoadedWhileWeListenOutlivesTheProcess) {
-  const std::vector<std::byte> image = cubin();
+  const std::vector<std::byte> image = cubin_bytes();
   const uint64_t key = load(image);
   modules_.add_process(id_, memfd());
   modules_.note(id_, event(key, image.size(), GPUPROF_MODULE_LOADED));
@@ -228,7 +143,7 @@ TEST_F(DeviceModulesTest, LoadedWhileWeListenOutlivesTheProcess) {
 }
 
 TEST_F(DeviceModulesTest, WhatIsCopiedIsLeftUntilItIsWantedAndOutlivesTheProcess) {
-  const std::vector<std::byte> image = cubin();
+  const std::vector<std::byte> image = cubin_bytes();
   const uint64_t key = load(image, true);
   modules_.add_process(id_, memfd());
   modules_.note(id_, event(key, image.size(), GPUPROF_MODULE_UNLOADING));
@@ -249,13 +164,31 @@ TEST_F(DeviceModulesTest, EarlyReadingHasABudget) {
   EXPECT_EQ(modules_.counts(id_).bytes_read, 0u);
   modules_.note(id_, event(key_of(image), DeviceModules::kEarlyBytes, GPUPROF_MODULE_LOADED));
   const std::vector<std::byte> second = noise(1000, 2);
-  modules_.note(id_, event(load(second), second.size(), GPUPROF_MODULE_LOADED));
+  const uint64_t key = load(second);
+  modules_.note(id_, event(key, second.size(), GPUPROF_MODULE_LOADED));
   modules_.settle(milliseconds(60'000), never);
-  EXPECT_EQ(modules_.counts(id_).bytes_read, image.size()) << "the second was over the budget";
+  EXPECT_EQ(modules_.counts(id_).bytes_read, image.size()) << "all was set aside for the first";
+  modules_.note(id_, event(key, second.size(), GPUPROF_MODULE_LOADED));
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(modules_.counts(id_).bytes_read, image.size() + second.size())
+      << "charged is what was read";
+}
+
+TEST_F(DeviceModulesTest, EarlyReadingIsHeldToWhatWasAnnounced) {
+  const std::vector<std::byte> image = cubin_bytes();
+  const uint64_t key = load(image);
+  modules_.add_process(id_, memfd());
+  modules_.note(id_, event(key, image.size() - 1, GPUPROF_MODULE_LOADED));
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(modules_.counts(id_).bytes_read, 0u);
+  EXPECT_EQ(missing(key), "over-budget");
+  modules_.want(id_, key);  // a sample is not held to that
+  modules_.settle(milliseconds(60'000), never);
+  EXPECT_EQ(missing(key), "");
 }
 
 TEST_F(DeviceModulesTest, AnImageThatWentAndCameBackIsReadAgain) {
-  const std::vector<std::byte> image = cubin();
+  const std::vector<std::byte> image = cubin_bytes();
   gpuprof_module_entry gone = {};
   gone.hash = key_of(image);
   gone.address = 0x1000;
@@ -279,7 +212,7 @@ TEST_F(DeviceModulesTest, ProcessesWhoseMemfdIsNeverFoundGiveTheirBudgetBack) {
     modules_.note(child, event(i, DeviceModules::kEarlyBytes, GPUPROF_MODULE_LOADED));
     modules_.process_exited(child);
   }
-  const std::vector<std::byte> image = cubin();
+  const std::vector<std::byte> image = cubin_bytes();
   const uint64_t key = load(image);
   modules_.add_process(id_, memfd());
   modules_.note(id_, event(key, image.size(), GPUPROF_MODULE_LOADED));
@@ -318,7 +251,7 @@ TEST_F(DeviceModulesTest, KeysAreBoundedOverAllProcesses) {
 
 TEST_F(DeviceModulesTest, NotAskedForNothingIsRead) {
   DeviceModules off;
-  const std::vector<std::byte> image = cubin();
+  const std::vector<std::byte> image = cubin_bytes();
   const uint64_t key = load(image);
   off.add_process(id_, memfd());
   off.want(id_, key);
@@ -328,34 +261,9 @@ TEST_F(DeviceModulesTest, NotAskedForNothingIsRead) {
   EXPECT_EQ(off.counts(id_).bytes_read, 0u);
 }
 
-// Memory whose first touch nobody answers: what a hostile target can set up.
-class Unanswered {
- public:
-  static constexpr size_t kBytes = 1 << 20;
-  Unanswered() : fault_fd_(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC))) {
-    memory_ = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    uffdio_api api = {};
-    api.api = UFFD_API;
-    EXPECT_EQ(::ioctl(fault_fd_.get(), UFFDIO_API, &api), 0);
-    uffdio_register area = {};
-    area.range = {reinterpret_cast<uintptr_t>(memory_), kBytes};
-    area.mode = UFFDIO_REGISTER_MODE_MISSING;
-    EXPECT_EQ(::ioctl(fault_fd_.get(), UFFDIO_REGISTER, &area), 0);
-  }
-  ~Unanswered() {
-    fault_fd_.reset();  // lets the faulting thread go
-    ::munmap(memory_, kBytes);
-  }
-  [[nodiscard]] uint64_t address() const { return reinterpret_cast<uintptr_t>(memory_); }
-
- private:
-  UniqueFd fault_fd_;
-  void* memory_ = nullptr;
-};
-
 TEST_F(DeviceModulesTest, ATargetThatLetsNobodyReadCostsTheOthersNothing) {
   const Unanswered trap;
-  const std::vector<std::byte> image = cubin();
+  const std::vector<std::byte> image = cubin_bytes();
   const uint64_t key = load(image);
   gpuprof_module_entry entry = {};
   entry.state = GPUPROF_MODULE_PRESENT;
@@ -427,7 +335,7 @@ class Hesitant {
 
 TEST_F(DeviceModulesTest, ATargetThatAnswersSlowlyIsGivenUpToo) {
   const Hesitant trap(milliseconds(500));  // eight seconds for the image
-  const std::vector<std::byte> image = cubin();
+  const std::vector<std::byte> image = cubin_bytes();
   const uint64_t key = load(image);
   gpuprof_module_entry entry = {};
   entry.state = GPUPROF_MODULE_PRESENT;
