@@ -122,7 +122,9 @@ void DeviceModules::note(ProcessId id, const gpuprof_module_v1& module) {
   }
   entry->announced_bytes = module.size_bytes;
   if (!entry->sampled && !reserve(process, *entry)) {
-    if (!known) process.keys.erase(module.hash), --keys_;
+    if (known) return;
+    process.keys.erase(module.hash);
+    --keys_;
     return;
   }
   entry->tries = 0;

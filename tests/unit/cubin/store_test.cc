@@ -110,15 +110,33 @@ TEST(Store, AFloodEvictsItsOwn) {
   StoreLimits limits;
   limits.max_bytes = 100'000;
   Store store(limits);
-  std::vector<std::string> quiet;
-  for (uint32_t i = 0; i < 4; ++i)
-    quiet.push_back(put(store, noise(10'000, i), 4096, 1, i % 2 == 0));
-  std::string last;
-  for (uint32_t i = 0; i < 100; ++i) last = put(store, noise(10'000, 100 + i), 4096, 2);
+  // One before the flood began, one after.
+  std::vector<std::string> quiet = {put(store, noise(10'000, 1), 4096, 1, true),
+                                    put(store, noise(10'000, 2), 4096, 1, false)};
+  std::string last = put(store, noise(10'000, 100), 4096, 2);
+  quiet.push_back(put(store, noise(10'000, 3), 4096, 3, true));
+  quiet.push_back(put(store, noise(10'000, 4), 4096, 3, false));
+  for (uint32_t i = 1; i < 100; ++i) last = put(store, noise(10'000, 100 + i), 4096, 2);
   for (const std::string& hash : quiet) EXPECT_TRUE(has(store, hash)) << "within an equal share";
   EXPECT_TRUE(has(store, last));
   EXPECT_LE(store.stats().bytes, limits.max_bytes);
   EXPECT_GE(store.stats().evicted, 90u);
+}
+
+TEST(Store, UnnamedImagesOfWhoeverHasMoreThanAShareGoFirst) {
+  StoreLimits limits;
+  limits.max_bytes = 100'000;
+  Store store(limits);
+  std::vector<std::string> most;
+  for (uint32_t i = 0; i < 5; ++i) most.push_back(put(store, noise(10'000, i), 4096, 1));
+  const std::string unnamed = put(store, noise(10'000, 10), 4096, 2, false);
+  for (uint32_t i = 0; i < 3; ++i) (void)put(store, noise(9'000, 20 + i), 4096, 2);
+  const std::string small = put(store, noise(5'000, 30), 4096, 3, false);
+  const std::string newest = put(store, noise(10'000, 31), 4096, 3, false);
+  EXPECT_FALSE(has(store, unnamed));
+  for (const std::string& hash : most) EXPECT_TRUE(has(store, hash));
+  EXPECT_TRUE(has(store, small)) << "within an equal share";
+  EXPECT_TRUE(has(store, newest));
 }
 
 TEST(Store, WhatNoSampleNamedGoesFirst) {
