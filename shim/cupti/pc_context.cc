@@ -133,8 +133,9 @@ CUptiResult PcContext::set_attributes(const Guard& guard, bool own_defaults,
       .attributeData.samplingDataBufferData.samplingDataBuffer = &buffers_.registered();
   if (!own_defaults || config_.period != 0) {
     attributes.add(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_PERIOD)
-        .attributeData.samplingPeriodData.samplingPeriod =
-        config_.period != 0 ? config_.period : kDefaultPeriod;
+        .attributeData.samplingPeriodData.samplingPeriod = config_.period != 0 ? config_.period
+                                                           : serialized        ? kSerializedPeriod
+                                                                               : kContinuousPeriod;
   }
   if (!own_defaults) {
     attributes.add(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_HARDWARE_BUFFER_SIZE)

@@ -28,11 +28,11 @@ enum class Drain : uint8_t { kOk, kOutOfMemory, kFailed };
 /// taken. A context that is off may be turned into another one.
 class PcContext {
  public:
-  /// 2^18 cycles. At 1.7 GHz that is 6,500 samples a second and SM, of which a busy H200 gave 2,500
-  /// (1.3 M in 4 s on 132 SMs, docs/hardware.md): enough for the 1,000 that are wanted of a busy SM
-  /// at half its clock. Every period from 2^12 to 2^20 was free of measurable cost, and 2^18 keeps
-  /// the records of a drain at a few thousand. Per SM, so independent of how many a GPU has.
-  static constexpr uint32_t kDefaultPeriod = 18;
+  /// 2^20 cycles: 1,150 samples a second and busy SM of an H200 (2^18 gave 4,625). Every kernel pays
+  /// for sampling: at 2^18 a bare client of CUPTI lost 7 to 9 % of its launch rate (docs/hardware.md).
+  static constexpr uint32_t kContinuousPeriod = 20;
+  /// Windows are a tenth of the time.
+  static constexpr uint32_t kSerializedPeriod = 18;
   /// CUPTI's own default is 512 MiB; 128 held 2^12 cycles with a drain every 100 ms, without a
   /// drop.
   static constexpr size_t kHardwareBufferBytes = 128u << 20;

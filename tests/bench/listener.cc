@@ -13,7 +13,7 @@
 //   LISTENER_OUT       file for the counts, one JSON object, written at exit
 //   LISTENER_NAMES     1: count kernels by name too
 //   LISTENER_CUPTI     libcupti to load where the process has none mapped
-//   LISTENER_PERIOD    of mode pc: log2 of the cycles (default 18)
+//   LISTENER_PERIOD    of mode pc: log2 of the cycles (default 20)
 //   LISTENER_BUFFER    bytes of an activity buffer (default 262144)
 #include <cuda.h>
 #include <cupti.h>
@@ -115,7 +115,7 @@ struct Listener {
   std::mutex mutex;  // pool and by_name
   std::vector<uint8_t*> pool;
   std::map<std::string, uint64_t> by_name;
-  uint32_t period = 18;
+  uint32_t period = 20;
   CUcontext sampled = nullptr;
   PcBuffer drained, registered;
   std::mutex pc_mutex;

@@ -175,7 +175,7 @@ TEST(CuptiPcFaults, OutOfMemoryHeals) {
     ProbeTap::clear();
     EXPECT_TRUE(target.reach([] { return !samples().empty(); })) << "no samples after it";
     EXPECT_EQ(target.shim.status().state, GPUPROF_STATE_TRACING_PC);
-    EXPECT_EQ(target.shim.status().pc_period, 18u);
+    EXPECT_EQ(target.shim.status().pc_period, 20u);
   }));
 }
 

@@ -43,17 +43,17 @@ TEST(CuptiPcSampling, ContinuousFromALateRequestToTheRelease) {
     ASSERT_TRUE(target.sample()) << target.why();
     EXPECT_EQ(target.shim.status().pc_state, GPUPROF_PC_ON);
     EXPECT_EQ(target.shim.status().pc_reason, GPUPROF_PC_REASON_NONE);
-    EXPECT_EQ(target.shim.status().pc_period, 18u);
+    EXPECT_EQ(target.shim.status().pc_period, 20u);
     EXPECT_EQ(target.shim.status().pc_contexts, 1u);
     EXPECT_EQ(target.shim.status().tier, GPUPROF_TIER_CONTINUOUS);
     const auto devices = ProbeTap::records<gpuprof_device_v1>(GPUPROF_PROBE_DEVICE);
     ASSERT_FALSE(devices.empty());
-    EXPECT_EQ(devices.back().sampling_period, 18u);
+    EXPECT_EQ(devices.back().sampling_period, 20u);
     ASSERT_EQ(windows().size(), 1u);
     const gpuprof_window_v1 open = windows()[0];
     EXPECT_EQ(open.event, static_cast<uint32_t>(GPUPROF_WINDOW_OPEN));
     EXPECT_EQ(open.mode, 1u);
-    EXPECT_EQ(open.period, 18u);
+    EXPECT_EQ(open.period, 20u);
     EXPECT_NE(open.window_id, 0u);
     ASSERT_TRUE(target.reach([] { return samples().size() >= 20; }));
 
