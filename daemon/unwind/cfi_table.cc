@@ -3,37 +3,27 @@
 
 #include <dwarf.h>
 
-#include <cstdlib>
+#include <algorithm>
 #include <limits>
-#include <memory>
-#include <optional>
 #include <utility>
+
+#include "daemon/unwind/cfi_expression.h"
 
 namespace gpuprof::unwind {
 namespace {
-
-constexpr size_t kMaxExprOps = 128;
-
-constexpr unsigned kRax = 0, kRbx = 3;
-
-struct FreeFrame {
-  void operator()(Dwarf_Frame* frame) const { std::free(frame); }
-};
 
 bool fits(int64_t v) {
   return v >= std::numeric_limits<int32_t>::min() && v <= std::numeric_limits<int32_t>::max();
 }
 
-unsigned register_count(Machine machine) { return machine == Machine::kX86_64 ? 17 : 32; }
 unsigned stack_pointer(Machine machine) { return machine == Machine::kX86_64 ? 7 : 31; }
 
-// The forms that dwarf_frame_register (elfutils/libdw.h) gives for the plain rules: CFA, CFA + n,
-// the same as a value, and another register.
-std::optional<RegisterRule> plain_rule(unsigned reg, const Dwarf_Op* ops, size_t count) {
+// The plain rules: CFA, CFA + n, the same as a value, and another register.
+std::optional<RegisterRule> plain_rule(unsigned reg, std::span<const ExprOp> ops) {
+  const size_t count = ops.size();
   RegisterRule rule{static_cast<uint8_t>(reg), RuleKind::kOffset, 0};
-  if (count == 1 &&
-      (ops[0].atom == DW_OP_regx || (ops[0].atom >= DW_OP_reg0 && ops[0].atom <= DW_OP_reg31))) {
-    const uint64_t from = ops[0].atom == DW_OP_regx ? ops[0].number : ops[0].atom - DW_OP_reg0;
+  if (count == 1 && ops[0].atom == DW_OP_regx) {
+    const auto from = static_cast<uint64_t>(ops[0].a);
     if (from >= kMaxRegisters) return std::nullopt;
     rule.kind = RuleKind::kRegister;
     rule.value = static_cast<int32_t>(from);
@@ -42,7 +32,7 @@ std::optional<RegisterRule> plain_rule(unsigned reg, const Dwarf_Op* ops, size_t
   if (ops[0].atom != DW_OP_call_frame_cfa) return std::nullopt;
   size_t at = 1;
   if (at < count && ops[at].atom == DW_OP_plus_uconst) {
-    const auto offset = static_cast<int64_t>(ops[at++].number);
+    const int64_t offset = ops[at++].a;
     if (!fits(offset)) return std::nullopt;
     rule.value = static_cast<int32_t>(offset);
   }
@@ -56,8 +46,11 @@ std::optional<RegisterRule> plain_rule(unsigned reg, const Dwarf_Op* ops, size_t
 
 }  // namespace
 
-CfiTable::CfiTable(Machine machine, Dwarf_CFI* eh_frame, std::function<Dwarf_CFI*()> debug_frame)
-    : machine_(machine), eh_frame_(eh_frame), open_debug_frame_(std::move(debug_frame)) {}
+CfiTable::CfiTable(Machine machine, std::optional<FdeFinder> eh_frame,
+                   std::function<std::optional<FdeFinder>()> debug_frame)
+    : machine_(machine),
+      eh_frame_(std::move(eh_frame)),
+      open_debug_frame_(std::move(debug_frame)) {}
 
 size_t CfiTable::probe(uint64_t address) const {
   const size_t mask = slots_.size() - 1;
@@ -69,9 +62,13 @@ size_t CfiTable::probe(uint64_t address) const {
 FrameRule CfiTable::rule(uint64_t address) {
   if (address == kEmpty) return {};
   if (slots_.empty()) slots_.resize(256);
+  credit_ = std::min(credit_ + kCreditPerRule, kCredit);
   size_t at = probe(address);
   if (slots_[at].address == address) return slots_[at].rule;
-  if (used_ >= kMaxRules) clear();
+  if (credit_ <= 0) return {};
+  if (used_ >= kMaxRules || registers_.size() >= kMaxRegisterRules || ops_.size() >= kMaxOps) {
+    clear();
+  }
   if (used_ * 2 >= slots_.size()) grow();
   const FrameRule rule = compile(address);
   at = probe(address);
@@ -105,39 +102,34 @@ std::span<const ExprOp> CfiTable::expression(int32_t index) const {
   return std::span(ops_).subspan(e.first, e.count);
 }
 
-// libdw gives branches as byte distances; they become indices here. -1: unusable.
-int32_t CfiTable::intern(const Dwarf_Op* ops, size_t count) {
+// `count` of the loaded operations. -1: unusable.
+int32_t CfiTable::intern(size_t count) {
   if (count == 0 || count > kMaxExprOps) return -1;
   const auto first = static_cast<uint32_t>(ops_.size());
-  for (size_t i = 0; i < count; ++i) {
-    ExprOp op{ops[i].atom, static_cast<int64_t>(ops[i].number),
-              static_cast<int64_t>(ops[i].number2)};
-    if (op.atom == DW_OP_bra || op.atom == DW_OP_skip) {
-      const int64_t target = static_cast<int64_t>(ops[i].offset) + 3 + static_cast<int16_t>(op.a);
-      op.a = static_cast<int64_t>(count);  // beyond the last operation: the end
-      for (size_t k = count; k-- > 0;) {
-        if (static_cast<int64_t>(ops[k].offset) >= target) op.a = static_cast<int64_t>(k);
-      }
-    }
-    ops_.push_back(op);
-  }
+  ops_.insert(ops_.end(), loaded_.begin(), loaded_.begin() + static_cast<ptrdiff_t>(count));
   expressions_.push_back({first, static_cast<uint32_t>(count)});
   return static_cast<int32_t>(expressions_.size() - 1);
 }
 
-bool CfiTable::compile_cfa(Dwarf_Frame* frame, FrameRule& rule) {
-  Dwarf_Op* ops = nullptr;
-  size_t count = 0;
-  if (dwarf_frame_cfa(frame, &ops, &count) != 0 || count == 0) return false;
-  if (count == 1) {
+bool CfiTable::compile_cfa(const Frame& frame, FrameRule& rule) {
+  loaded_.clear();
+  if (frame.row.cfa == CfaKind::kRegister) {
+    loaded_.push_back({DW_OP_bregx, static_cast<int64_t>(frame.row.cfa_register),
+                       static_cast<int64_t>(frame.row.cfa_value)});
+  } else if (frame.row.cfa != CfaKind::kExpression ||
+             !decode_expression(*frame.section, frame.row.cfa_value, loaded_)) {
+    return false;
+  }
+  if (loaded_.size() == 1) {
     int64_t offset = 0;
     uint64_t reg = kMaxRegisters;
-    if (ops[0].atom == DW_OP_bregx) {
-      reg = ops[0].number;
-      offset = static_cast<int64_t>(ops[0].number2);
-    } else if (ops[0].atom >= DW_OP_breg0 && ops[0].atom <= DW_OP_breg31) {
-      reg = ops[0].atom - DW_OP_breg0;
-      offset = static_cast<int64_t>(ops[0].number);
+    const ExprOp& op = loaded_[0];
+    if (op.atom == DW_OP_bregx) {
+      reg = static_cast<uint64_t>(op.a);
+      offset = op.b;
+    } else if (op.atom >= DW_OP_breg0 && op.atom <= DW_OP_breg31) {
+      reg = op.atom - DW_OP_breg0;
+      offset = op.a;
     }
     if (reg < kMaxRegisters && fits(offset)) {
       rule.cfa_reg = static_cast<uint8_t>(reg);
@@ -145,31 +137,44 @@ bool CfiTable::compile_cfa(Dwarf_Frame* frame, FrameRule& rule) {
       return true;
     }
   }
+  const int32_t index = intern(loaded_.size());
+  if (index < 0) return false;
   rule.cfa_is_expression = true;
-  rule.cfa_value = intern(ops, count);
-  return rule.cfa_value >= 0;
+  rule.cfa_value = index;
+  return true;
 }
 
-bool CfiTable::compile_register(Dwarf_Frame* frame, unsigned reg, FrameRule& rule) {
-  Dwarf_Op memory[3];
-  Dwarf_Op* ops = nullptr;
-  size_t count = 0;
-  if (dwarf_frame_register(frame, static_cast<int>(reg), memory, &ops, &count) != 0) return false;
-  if (count == 0) {
-    // ops == nullptr says "same value", ops == memory says "undefined" (libdw.h). For a register
-    // without a rule that is libdw's idea of the ABI, and its table for x86-64 names rax where rbx
-    // is meant (elfutils 0.192, backends/x86_64_cfi.c): _dl_runtime_resolve, whose CFA is
-    // rbx-based, could not be unwound from a callee that leaves rbx alone.
-    const bool is_same =
-        machine_ == Machine::kX86_64 && (reg == kRax || reg == kRbx) ? reg == kRbx : ops == nullptr;
-    if (is_same) {
-      rule.same_mask |= uint64_t{1} << reg;
-    } else if (reg == rule.ra_reg) {
-      rule.ra_undefined = true;
-    }
+// The rule of a register as a location description: a value ends with DW_OP_stack_value.
+bool CfiTable::load_operations(const CfiSection& section, const SavedRegister& saved) {
+  loaded_.clear();
+  if (saved.how == Saved::kRegister) {
+    loaded_.push_back({DW_OP_regx, static_cast<int64_t>(saved.value), 0});
     return true;
   }
-  if (const auto plain = plain_rule(reg, ops, count)) {
+  loaded_.push_back({DW_OP_call_frame_cfa, 0, 0});
+  if (saved.how == Saved::kExpression || saved.how == Saved::kValExpression) {
+    if (!decode_expression(section, saved.value, loaded_)) return false;
+  } else if (saved.value != 0) {
+    loaded_.push_back({DW_OP_plus_uconst, static_cast<int64_t>(saved.value), 0});
+  }
+  if (saved.how == Saved::kValOffset || saved.how == Saved::kValExpression) {
+    loaded_.push_back({DW_OP_stack_value, 0, 0});
+  }
+  return true;
+}
+
+bool CfiTable::compile_register(const Frame& frame, unsigned reg, FrameRule& rule) {
+  const SavedRegister& saved = frame.row.registers[reg];
+  if (saved.how == Saved::kUndefined) {
+    if (reg == rule.ra_reg) rule.ra_undefined = true;
+    return true;
+  }
+  if (saved.how == Saved::kSameValue) {
+    rule.same_mask |= uint64_t{1} << reg;
+    return true;
+  }
+  if (!load_operations(*frame.section, saved)) return false;
+  if (const auto plain = plain_rule(reg, loaded_)) {
     const bool is_default =
         reg == stack_pointer(machine_) && plain->kind == RuleKind::kValOffset && plain->value == 0;
     if (!is_default) {
@@ -178,8 +183,8 @@ bool CfiTable::compile_register(Dwarf_Frame* frame, unsigned reg, FrameRule& rul
     }
     return true;
   }
-  const bool is_value = ops[count - 1].atom == DW_OP_stack_value;
-  const int32_t index = intern(ops, is_value ? count - 1 : count);
+  const bool is_value = loaded_.back().atom == DW_OP_stack_value;
+  const int32_t index = intern(is_value ? loaded_.size() - 1 : loaded_.size());
   if (index < 0) return false;
   registers_.push_back({static_cast<uint8_t>(reg),
                         is_value ? RuleKind::kValExpression : RuleKind::kExpression, index});
@@ -187,31 +192,42 @@ bool CfiTable::compile_register(Dwarf_Frame* frame, unsigned reg, FrameRule& rul
   return true;
 }
 
+std::optional<CfiTable::Frame> CfiTable::frame_in(std::optional<FdeFinder>& finder,
+                                                  uint64_t address) {
+  if (!finder) return std::nullopt;
+  const auto fde = finder->find(address);
+  if (!fde) return std::nullopt;
+  uint64_t cost = 0;
+  auto row = row_at(finder->section(), *fde, machine_, address, cost);
+  credit_ -= static_cast<int64_t>(cost);
+  if (!row) return std::nullopt;
+  return Frame{&finder->section(), *row, fde->cie.ra_register, fde->cie.is_signal_frame};
+}
+
+std::optional<CfiTable::Frame> CfiTable::frame_at(uint64_t address) {
+  if (auto frame = frame_in(eh_frame_, address)) return frame;
+  if (open_debug_frame_) debug_frame_ = std::exchange(open_debug_frame_, nullptr)();
+  return frame_in(debug_frame_, address);
+}
+
 FrameRule CfiTable::compile(uint64_t address) {
-  Dwarf_Frame* raw = nullptr;
-  if (eh_frame_ == nullptr || dwarf_cfi_addrframe(eh_frame_, address, &raw) != 0) {
-    raw = nullptr;
-    if (open_debug_frame_) debug_frame_ = std::exchange(open_debug_frame_, nullptr)();
-    if (debug_frame_ == nullptr || dwarf_cfi_addrframe(debug_frame_, address, &raw) != 0) return {};
-  }
-  const std::unique_ptr<Dwarf_Frame, FreeFrame> frame(raw);
+  const auto frame = frame_at(address);
+  if (!frame) return {};
+  const unsigned registers = rule_registers(machine_);
+  if (frame->ra_register >= registers) return {};
   FrameRule rule;
-  Dwarf_Addr start = 0;
-  Dwarf_Addr end = 0;
-  const int ra = dwarf_frame_info(frame.get(), &start, &end, &rule.is_signal_frame);
-  const unsigned registers = register_count(machine_);
-  if (ra < 0 || static_cast<unsigned>(ra) >= registers) return {};
-  rule.ra_reg = static_cast<uint8_t>(ra);
+  rule.is_signal_frame = frame->is_signal_frame;
+  rule.ra_reg = static_cast<uint8_t>(frame->ra_register);
   rule.first = static_cast<uint32_t>(registers_.size());
-  if (!compile_cfa(frame.get(), rule)) {
+  if (!compile_cfa(*frame, rule)) {
     // The outermost frame may leave the CFA undefined too.
     rule.ra_undefined = false;
-    if (!compile_register(frame.get(), rule.ra_reg, rule) || !rule.ra_undefined) return {};
+    if (!compile_register(*frame, rule.ra_reg, rule) || !rule.ra_undefined) return {};
     rule.present = true;
     return rule;
   }
   for (unsigned reg = 0; reg < registers; ++reg) {
-    if (!compile_register(frame.get(), reg, rule)) return {};
+    if (!compile_register(*frame, reg, rule)) return {};
   }
   rule.present = true;
   return rule;

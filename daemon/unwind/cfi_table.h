@@ -3,28 +3,37 @@
 // CfiTable: the frame rules of one ELF file, compiled lazily per address.
 #pragma once
 
-#include <elfutils/libdw.h>
-
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "daemon/unwind/cfi_program.h"
+#include "daemon/unwind/fde_finder.h"
 #include "daemon/unwind/frame_rule.h"
+#include "daemon/unwind/machine.h"
 
 namespace gpuprof::unwind {
 
-enum class Machine : uint8_t { kX86_64, kAarch64 };
-
-// Rules by ELF virtual address, in an open-addressing table of 40-byte slots. Compiling one through
-// libdw costs 0.5 to 5 µs, a hit 9 to 20 ns. Whole tables would be wasteful: libLLVM has 949k rows
-// [docs/hardware.md]. Memory: at most kMaxRules per file (about 5 MB); then it starts afresh.
+// Rules by ELF virtual address, in an open-addressing table of 40-byte slots. Compiling one costs
+// 0.6 to 0.8 µs (4 µs in cuFFT, whose programs are the longest), a hit 9 to 20 ns. Whole tables
+// would be wasteful: libLLVM has 949k rows [docs/hardware.md].
+// The file is hostile (docs/adr/0015). Memory: at most kMaxRules and what they refer to, 17 MB,
+// then it starts afresh. Time: a rule costs at most kMaxProgramBytes of instructions, and all
+// together kCredit and kCreditPerRule for each question; beyond that a new address has no rule for
+// now. That is 0.1 s at most, then 6 µs a frame; 20,000 random addresses of cuFFT stay below it.
 class CfiTable {
  public:
   static constexpr size_t kMaxRules = 65536;
+  static constexpr size_t kMaxRegisterRules = 512 << 10;  // in all; a rule of good files has 7
+  static constexpr size_t kMaxOps = 256 << 10;            // of expressions
+  static constexpr int64_t kCredit = 64 << 20;
+  static constexpr int64_t kCreditPerRule = 4 << 10;
 
-  // `eh_frame` may be null; `debug_frame` is asked at most once, when eh_frame has no entry.
-  CfiTable(Machine machine, Dwarf_CFI* eh_frame, std::function<Dwarf_CFI*()> debug_frame);
+  // `debug_frame` is asked at most once, when eh_frame has no entry.
+  CfiTable(Machine machine, std::optional<FdeFinder> eh_frame,
+           std::function<std::optional<FdeFinder>()> debug_frame);
 
   // The rule at an address; `present` is false if there is none. The spans below hold for it until
   // the next rule().
@@ -40,18 +49,30 @@ class CfiTable {
   };
   static constexpr uint64_t kEmpty = ~uint64_t{0};
 
+  // A row and what its FDE says of all rows.
+  struct Frame {
+    const CfiSection* section;
+    CfiRow row;
+    uint64_t ra_register;
+    bool is_signal_frame;
+  };
+
   FrameRule compile(uint64_t address);
-  bool compile_cfa(Dwarf_Frame* frame, FrameRule& rule);
-  bool compile_register(Dwarf_Frame* frame, unsigned reg, FrameRule& rule);
-  int32_t intern(const Dwarf_Op* ops, size_t count);
+  std::optional<Frame> frame_at(uint64_t address);
+  std::optional<Frame> frame_in(std::optional<FdeFinder>& finder, uint64_t address);
+  bool compile_cfa(const Frame& frame, FrameRule& rule);
+  bool compile_register(const Frame& frame, unsigned reg, FrameRule& rule);
+  bool load_operations(const CfiSection& section, const SavedRegister& saved);
+  int32_t intern(size_t count);
   void grow();
   void clear();
   [[nodiscard]] size_t probe(uint64_t address) const;
 
   Machine machine_;
-  Dwarf_CFI* eh_frame_;
-  Dwarf_CFI* debug_frame_ = nullptr;
-  std::function<Dwarf_CFI*()> open_debug_frame_;
+  std::optional<FdeFinder> eh_frame_;
+  std::optional<FdeFinder> debug_frame_;
+  std::function<std::optional<FdeFinder>()> open_debug_frame_;
+  int64_t credit_ = kCredit;
   std::vector<Slot> slots_;
   size_t used_ = 0;
   std::vector<RegisterRule> registers_;
@@ -60,6 +81,7 @@ class CfiTable {
   };
   std::vector<Expression> expressions_;
   std::vector<ExprOp> ops_;
+  std::vector<ExprOp> loaded_;  // of the rule that is being compiled
 };
 
 }  // namespace gpuprof::unwind

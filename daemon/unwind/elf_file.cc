@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "daemon/unwind/elf_cfi.h"
+
 namespace gpuprof::unwind {
 namespace {
 
@@ -45,6 +47,7 @@ Result<std::shared_ptr<ElfFile>> ElfFile::from_memory(std::vector<uint8_t> image
 Result<std::shared_ptr<ElfFile>> ElfFile::parse(std::shared_ptr<ElfFile> file,
                                                 std::span<uint8_t> bytes) {
   [[maybe_unused]] static const unsigned version = elf_version(EV_CURRENT);
+  if (section_count(bytes) > kMaxSections) return fail(Code::kCorrupt, "too many sections");
   file->elf_.reset(elf_memory(reinterpret_cast<char*>(bytes.data()), bytes.size()));
   Elf* elf = file->elf_.get();
   GElf_Ehdr header;
@@ -88,25 +91,10 @@ std::optional<uint64_t> ElfFile::bias(uint64_t start, uint64_t file_offset) cons
 
 CfiTable& ElfFile::cfi() {
   if (!cfi_) {
-    eh_frame_.reset(dwarf_getcfi_elf(elf_.get()));
-    cfi_ = std::make_unique<CfiTable>(machine_, eh_frame_.get(), [this] { return debug_frame(); });
+    cfi_ = std::make_unique<CfiTable>(machine_, find_eh_frame(bytes()),
+                                      [this] { return find_debug_frame(bytes(), elf_.get()); });
   }
   return *cfi_;
-}
-
-// Opening DWARF costs too much to be done for files that have no .debug_frame.
-Dwarf_CFI* ElfFile::debug_frame() {
-  size_t names = 0;
-  if (elf_getshdrstrndx(elf_.get(), &names) != 0 || !is_debug_bounded()) return nullptr;
-  for (Elf_Scn* scn = nullptr; (scn = elf_nextscn(elf_.get(), scn)) != nullptr;) {
-    GElf_Shdr header;
-    if (gelf_getshdr(scn, &header) == nullptr) continue;
-    const char* name = elf_strptr(elf_.get(), names, header.sh_name);
-    if (name == nullptr || std::string_view(name) != ".debug_frame") continue;
-    dwarf_.reset(dwarf_begin_elf(elf_.get(), DWARF_C_READ, nullptr));
-    return dwarf_ ? dwarf_getcfi(dwarf_.get()) : nullptr;
-  }
-  return nullptr;
 }
 
 // Damaged or hostile sections may claim to decompress to anything. `.zdebug` sections (GNU's old

@@ -3,7 +3,6 @@
 // ElfFile: one ELF object that processes map: its segments, build id and unwind rules.
 #pragma once
 
-#include <elfutils/libdw.h>
 #include <libelf.h>
 
 #include <cstdint>
@@ -20,8 +19,8 @@
 namespace gpuprof::unwind {
 
 // Purpose: everything that depends on the file alone, so that all processes share it. Only 64-bit
-// little-endian x86-64 and aarch64 files. Parsing goes through libelf and libdw on a guarded
-// mapping (MappedFile). Threads: one at a time.
+// little-endian x86-64 and aarch64 files. Headers go through libelf, on a guarded mapping
+// (MappedFile); unwind rules are read by CfiTable. Threads: one at a time.
 class ElfFile {
  public:
   struct Segment {  // PT_LOAD with PF_X
@@ -55,24 +54,16 @@ class ElfFile {
   struct EndElf {
     void operator()(Elf* elf) const { elf_end(elf); }
   };
-  struct EndDwarf {
-    void operator()(Dwarf* dwarf) const { dwarf_end(dwarf); }
-  };
-  struct EndCfi {
-    void operator()(Dwarf_CFI* cfi) const { dwarf_cfi_end(cfi); }
-  };
 
   ElfFile() = default;
   static Result<std::shared_ptr<ElfFile>> parse(std::shared_ptr<ElfFile> file,
                                                 std::span<uint8_t> bytes);
-  Dwarf_CFI* debug_frame();
+  [[nodiscard]] std::span<uint8_t> bytes() { return image_.empty() ? file_.bytes() : image_; }
 
   // Order matters: what is declared later is destroyed earlier and points into what is above.
   MappedFile file_;
   std::vector<uint8_t> image_;
   std::unique_ptr<Elf, EndElf> elf_;
-  std::unique_ptr<Dwarf, EndDwarf> dwarf_;  // only for .debug_frame
-  std::unique_ptr<Dwarf_CFI, EndCfi> eh_frame_;
   std::unique_ptr<CfiTable> cfi_;
   Machine machine_ = Machine::kX86_64;
   std::string build_id_;

@@ -69,6 +69,31 @@ def elf_file() -> dict[str, bytes]:
                 {"": ["-O2"], "-debug_frame": ["-O1", "-fno-asynchronous-unwind-tables", "-fno-exceptions"]}.items()}
 
 
+def eh_frame() -> dict[str, bytes]:
+    """See tests/fuzz/eh_frame_fuzz.cc: machine, section, size of .eh_frame_hdr, it, the section."""
+    def parts(machine: int, is_debug: bool, header: bytes, frames: bytes) -> bytes:
+        return struct.pack("<BBH", machine, is_debug, len(header)) + header + frames
+
+    seeds = {}
+    for name, library in elf_file().items():
+        frames, header = section(library, ".eh_frame"), section(library, ".eh_frame_hdr")
+        if frames:
+            seeds[name] = parts(0, False, header, frames)
+            seeds[f"{name}-indexed"] = parts(0, False, b"", frames)
+        if debug := section(library, ".debug_frame"):
+            seeds[f"{name}-debug"] = parts(0, True, b"", debug)
+    # CFA of a PLT entry, of a signal frame; states, restored registers, a register in another, an outermost frame.
+    programs = [b"\x0f\x0b\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22", b"\x0f\x03\x77\xa0\x01\x10\x03\x02\x77\x28\x10\x10\x03\x77\xa8\x01",
+                b"\x41\x0e\x10\x86\x02\x43\x0d\x06\x0a\x42\xc6\x0c\x07\x08\x41\x0b", b"\x41\x09\x0c\x06\x07\x10", b"\x2d\x44\x9d\x04\x9e\x03"]
+    for i, program in enumerate(programs):
+        cie = struct.pack("<II", 0, 0) + b"\x01zRS\0\x01\x78\x10\x01\x1b\x0c\x07\x08\x90\x01"
+        cie = struct.pack("<I", len(cie) - 4) + cie[4:]
+        fde = struct.pack("<Iii", len(cie) + 4, 0x1000, 0x100) + b"\0" + program
+        frames = cie + struct.pack("<I", len(fde)) + fde + bytes(4)
+        seeds[f"program{i}"] = parts(i == 4, False, b"", frames)
+    return seeds
+
+
 def perf_map() -> dict[str, bytes]:
     return {"map": b"7f0000001000 80 py::main:/srv/a.py\n7f0000001040 20 py::inner:/srv/a.py\nzz bad\n10 10\n"}
 
@@ -118,7 +143,8 @@ def records() -> dict[str, bytes]:
     return seeds
 
 
-SEEDS = {"cubin": cubin, "cubin_lines": cubin_lines, "usdt_notes": usdt_notes, "elf_file": elf_file,
+SEEDS = {"cubin": cubin, "cubin_lines": cubin_lines, "usdt_notes": usdt_notes, "eh_frame": eh_frame,
+         "elf_file": elf_file,
          "perf_map": perf_map, "names": names, "memfd": memfd, "records": records}
 
 

@@ -44,9 +44,19 @@ inline Bytes eh_frame(uint8_t ra_register, int8_t data_alignment, const Bytes& c
   return out;
 }
 
-// A shared object with one executable segment [0, 0x10000) and the section .eh_frame.
-inline Bytes elf_file(uint16_t machine, const Bytes& frames) {
-  const std::string names("\0.eh_frame\0.shstrtab\0", 21);
+struct Section {
+  std::string name;
+  Bytes bytes;
+  uint32_t type = SHT_PROGBITS;
+  uint64_t flags = SHF_ALLOC;
+};
+
+// Where elf_file() puts its first section, in the file and in memory.
+inline constexpr uint64_t kSectionsStart = sizeof(Elf64_Ehdr) + sizeof(Elf64_Phdr);
+
+// A shared object with one executable segment [0, 0x10000) and these sections, at their file
+// offsets in memory, one after the other.
+inline Bytes elf_file(uint16_t machine, std::vector<Section> sections) {
   Elf64_Ehdr header = {};
   std::memcpy(header.e_ident, ELFMAG, SELFMAG);
   header.e_ident[EI_CLASS] = ELFCLASS64;
@@ -60,34 +70,40 @@ inline Bytes elf_file(uint16_t machine, const Bytes& frames) {
   header.e_phnum = 1;
   header.e_phoff = sizeof header;
   header.e_shentsize = sizeof(Elf64_Shdr);
-  header.e_shnum = 3;
-  header.e_shstrndx = 2;
   Elf64_Phdr load = {};
   load.p_type = PT_LOAD;
   load.p_flags = PF_R | PF_X;
   load.p_filesz = load.p_memsz = 0x10000;
-  const uint64_t frames_at = sizeof header + sizeof load;
-  const uint64_t names_at = frames_at + frames.size();
-  header.e_shoff = (names_at + names.size() + 7) & ~uint64_t{7};
-  Elf64_Shdr sections[3] = {};
-  sections[1].sh_name = 1;
-  sections[1].sh_type = SHT_PROGBITS;
-  sections[1].sh_flags = SHF_ALLOC;
-  sections[1].sh_addr = sections[1].sh_offset = frames_at;
-  sections[1].sh_size = frames.size();
-  sections[1].sh_addralign = 8;
-  sections[2].sh_name = 11;
-  sections[2].sh_type = SHT_STRTAB;
-  sections[2].sh_offset = names_at;
-  sections[2].sh_size = names.size();
-  sections[2].sh_addralign = 1;
-  Bytes out(header.e_shoff + sizeof sections);
+  Bytes names(1);
+  sections.push_back({".shstrtab", {}, SHT_STRTAB, 0});
+  std::vector<Elf64_Shdr> table(1);
+  Bytes out(kSectionsStart);
+  for (Section& section : sections) {
+    Elf64_Shdr& entry = table.emplace_back();
+    entry.sh_name = static_cast<uint32_t>(names.size());
+    names.insert(names.end(), section.name.begin(), section.name.end());
+    names.push_back(0);
+    if (&section == &sections.back()) section.bytes = names;
+    entry.sh_type = section.type;
+    entry.sh_flags = section.flags;
+    entry.sh_addr = entry.sh_offset = out.size();
+    entry.sh_size = section.bytes.size();
+    entry.sh_addralign = 1;
+    out.insert(out.end(), section.bytes.begin(), section.bytes.end());
+  }
+  header.e_shnum = static_cast<uint16_t>(table.size());
+  header.e_shstrndx = static_cast<uint16_t>(table.size() - 1);
+  out.resize((out.size() + 7) & ~size_t{7});
+  header.e_shoff = out.size();
+  const auto* const entries = reinterpret_cast<const uint8_t*>(table.data());
+  out.insert(out.end(), entries, entries + table.size() * sizeof table[0]);
   std::memcpy(out.data(), &header, sizeof header);
   std::memcpy(out.data() + sizeof header, &load, sizeof load);
-  std::copy(frames.begin(), frames.end(), out.begin() + static_cast<ptrdiff_t>(frames_at));
-  std::memcpy(out.data() + names_at, names.data(), names.size());
-  std::memcpy(out.data() + header.e_shoff, sections, sizeof sections);
   return out;
+}
+
+inline Bytes elf_file(uint16_t machine, const Bytes& frames) {
+  return elf_file(machine, std::vector<Section>{{".eh_frame", frames}});
 }
 
 }  // namespace gpuprof::unwind::test
