@@ -149,6 +149,7 @@ void Arming::on_launch_exit(const CUpti_CallbackData& data, bool captured) noexc
   if (switching_) return;  // a launch of CUPTI's own, inside the switch below
   switching_ = true;
   if (phase() == Phase::kArming) {
+    pc_sampling().unstick(guard, data.context);
     shim::correlations().begin_arm(data.correlationId);
     if (enable_activity(guard)) {
       enter_tracing();
@@ -327,7 +328,11 @@ void Arming::drain(bool wanted, uint64_t now_ns) noexcept {
     said_outstanding_ = drain_flushed_ = false;
     if (enable_failed_) {
       enable_failed_ = false;
-      fail(guard, now_ns, "cuptiActivityEnable", enable_result_);
+      fail(guard, now_ns,
+           pc_sampling().stuck() ? "PC sampling could not be switched off (restart the process to "
+                                   "profile it again): cuptiActivityEnable"
+                                 : "cuptiActivityEnable",
+           enable_result_);
     } else {
       shim::set_buffers_outstanding(0);
       to_idle(guard, off_reason_, text_of(off_reason_));

@@ -79,6 +79,7 @@ bool PcContext::enable(const Guard& guard, CUcontext handle, uint32_t id, uint32
     return false;
   }
   on_ = true;
+  disables_failed_ = 0;
   shim::count_pc(GPUPROF_PC_COUNT_ENABLES);
   shim::publish_sampling_period(device_, period_);
   if (config_.tier == GPUPROF_TIER_CONTINUOUS) open_window();
@@ -278,22 +279,40 @@ void PcContext::disable(const Guard& guard, bool drain_first) noexcept {
   } else if (drain_first) {
     (void)drain(guard);
   }
+  // The second answer counts: what was in the way of the first has been fetched then.
+  CUptiResult result = try_disable(guard);
+  if (result != CUPTI_SUCCESS && arming().phase() != Phase::kInert) {
+    (void)drain(guard);
+    result = try_disable(guard);
+  }
+  shim::count_pc(GPUPROF_PC_COUNT_DISABLES);
+  forget();
+  stuck_ = result != CUPTI_SUCCESS;
+}
+
+CUptiResult PcContext::try_disable(const Guard& guard) noexcept {
   SamplingData& registered = buffers_.registered();
   registered.record_count = 0;
   registered.dropped_samples = registered.non_user_samples = 0;
   const CUptiResult result = guard.pc_disable(handle_);
   if (result != CUPTI_SUCCESS) {
+    ++disables_failed_;
     shim::log_line("cuptiPCSamplingDisable: %d (%s)", result, guard.describe(result));
   }
   if (registered.record_count != 0) {
     shim::PcBatch batch;
     emit(batch, registered);
   }
-  shim::count_pc(GPUPROF_PC_COUNT_DISABLES);
-  forget();
+  return result;
+}
+
+void PcContext::unstick(const Guard& guard) noexcept {
+  if (!stuck_ || disables_failed_ >= kMostDisables) return;
+  stuck_ = try_disable(guard) != CUPTI_SUCCESS;
 }
 
 void PcContext::forget() noexcept {
+  stuck_ = false;
   if (!on_) return;
   close_window(shim::monotonic_ns());
   on_ = false;

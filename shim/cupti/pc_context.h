@@ -28,11 +28,13 @@ enum class Drain : uint8_t { kOk, kOutOfMemory, kFailed };
 /// taken. A context that is off may be turned into another one.
 class PcContext {
  public:
-  /// 2^20 cycles: 1,150 samples a second and busy SM of an H200 (2^18 gave 4,625). Every kernel pays
-  /// for sampling: at 2^18 a bare client of CUPTI lost 7 to 9 % of its launch rate (docs/hardware.md).
+  /// 2^20 cycles: 1,150 samples a second and busy SM of an H200 (2^18 gave 4,625). Every kernel
+  /// pays for sampling: at 2^18 a bare client of CUPTI lost 7 to 9 % of its launch rate
+  /// (docs/hardware.md).
   static constexpr uint32_t kContinuousPeriod = 20;
-  /// Windows are a tenth of the time.
+  /// Windows are 4 % of the time.
   static constexpr uint32_t kSerializedPeriod = 18;
+  static constexpr uint32_t kMostDisables = 5;
   /// CUPTI's own default is 512 MiB; 128 held 2^12 cycles with a drain every 100 ms, without a
   /// drop.
   static constexpr size_t kHardwareBufferBytes = 128u << 20;
@@ -61,17 +63,24 @@ class PcContext {
   /// Fetches and emits what is there.
   Drain drain(const Guard& guard) noexcept;
   /// Drains if `drain_first`, disables, emits what CUPTI puts into the registered buffer meanwhile,
-  /// closes the window.
+  /// closes the window. The context is off then, and stuck() if CUPTI refused.
   void disable(const Guard& guard, bool drain_first) noexcept;
+  /// CUPTI samples it still, and refuses kernel activity as long as it does. After a period of 2^12
+  /// cycles Disable waited 0.4 to 2 s for what was pending and answered INVALID_PARAMETER once in
+  /// five times (13.0, H200).
+  [[nodiscard]] bool stuck() const noexcept { return stuck_; }
+  /// Tries again to disable a stuck context, kMostDisables times in all.
+  void unstick(const Guard& guard) noexcept;
   /// Serialized tier: a window. Nothing is open if CUPTI refuses.
   CUptiResult start(const Guard& guard) noexcept;
   /// Ends it and drains what it gave; *result is the stop's own answer, and the window counts as
   /// open if that is an error.
   Drain stop(const Guard& guard, CUptiResult* result) noexcept;
-  /// The context or CUPTI is gone: no call, the window is closed.
+  /// The context or CUPTI is gone: no call, the window is closed, nothing is stuck.
   void forget() noexcept;
 
  private:
+  CUptiResult try_disable(const Guard& guard) noexcept;
   CUptiResult configure(const Guard& guard, uint32_t version, const PcSurroundings& around,
                         const char** step) noexcept;
   CUptiResult set_attributes(const Guard& guard, bool own_defaults, const char** step) noexcept;
@@ -87,6 +96,8 @@ class PcContext {
   uint32_t device_ = 0;
   uint32_t version_ = 0;
   bool on_ = false;
+  bool stuck_ = false;
+  uint32_t disables_failed_ = 0;
   PcConfig config_;
   uint32_t period_ = 0;          // as read back
   uint64_t window_id_ = 0;       // 0: none open

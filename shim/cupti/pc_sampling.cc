@@ -105,6 +105,7 @@ void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_i
     publish();
     return;
   }
+  unstick(guard, context);
   PcContext* slot = free_slot();
   if (slot == nullptr) return;
   around_.compute_major = facts.compute_major;
@@ -128,6 +129,7 @@ void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_i
     return;
   }
   ++contexts_on_;
+  first_window_ = true;
   enabled_ns_ = now_ns;
   last_period_ = slot->period();
   if (config_.tier == GPUPROF_TIER_SERIALIZED && !window_.load(std::memory_order_relaxed)) {
@@ -188,6 +190,13 @@ void PcSampling::end_strays(const Guard& guard, uint64_t now_ns) noexcept {
   }
 }
 
+void PcSampling::unstick(const Guard& guard, CUcontext context) noexcept {
+  PcContext* on = find_stuck(context);
+  if (on == nullptr) return;
+  const Switching switching(*this);
+  on->unstick(guard);
+}
+
 bool PcSampling::switch_off(const Guard& guard, CUcontext context, uint64_t now_ns) noexcept {
   launched_.store(true, std::memory_order_relaxed);
   bury(guard);
@@ -243,6 +252,7 @@ void PcSampling::on_context_destroying(CUcontext context) noexcept {
     refused_count_ = 0;
     changed();
   }
+  if (PcContext* gone_too = find_stuck(context)) gone_too->forget();
 }
 
 void PcSampling::on_module_change(CUcontext context) noexcept {

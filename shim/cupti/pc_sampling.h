@@ -71,8 +71,12 @@ class PcSampling {
   /// it is the application. Long enough for a holder that lost its CPU on a busy machine.
   static constexpr uint64_t kStopPatienceNs = 250'000'000;
   static constexpr uint64_t kWindowNs = 50'000'000;
-  /// At most a tenth of the time is spent in windows.
-  static constexpr uint64_t kWindowShare = 10;
+  /// A launch-bound program stands nearly still in a window (one launch in 0.8 ms on an H200), so the
+  /// share of the time that is spent in them bounds what they cost: 4 %.
+  static constexpr uint64_t kWindowShare = 25;
+  /// The longest pause after an enable's first window, which lasts 120 to 400 ms on an H200: the
+  /// first serialized launch of a kernel takes its time.
+  static constexpr uint64_t kFirstPauseNs = 1'200'000'000;
   static constexpr uint64_t kSettleNs = 1'000'000'000;
   /// Drains are due once in a round of the service thread, which may be woken in between.
   static constexpr uint64_t kRoundNs = 80'000'000;
@@ -119,6 +123,10 @@ class PcSampling {
   void on_module_change(CUcontext context) noexcept;
 
   // In Arming's launch-exit callback.
+  /// Before kernel activity is enabled: it is refused while CUPTI samples.
+  void unstick(const Guard& guard, CUcontext context) noexcept;
+  /// A context could not be switched off. With the Guard.
+  [[nodiscard]] bool stuck() const noexcept;
   /// Disarming: disables what may be disabled here. True if nothing is left on.
   bool switch_off(const Guard& guard, CUcontext context, uint64_t now_ns) noexcept;
   /// Tracing has just begun in a launch of `context`.
@@ -188,6 +196,7 @@ class PcSampling {
   void refuse_context(uint32_t context_id) noexcept;
   [[nodiscard]] bool is_refused_context(uint32_t context_id) const noexcept;
   PcContext* find(CUcontext context) noexcept;
+  PcContext* find_stuck(CUcontext context) noexcept;
   PcContext* free_slot() noexcept;
   [[nodiscard]] const PcContext* on_device(uint32_t device) const noexcept;
   void publish() noexcept;
@@ -243,8 +252,9 @@ class PcSampling {
   shim::PcStatus status_;         // as published
   PcRefusal serialized_refusal_;  // reason NONE: not refused
   uint64_t window_began_ns_ = 0;
-  uint64_t enabled_ns_ = 0;  // the last enable
-  char note_[128] = {};      // worth knowing though sampling is on
+  bool first_window_ = false;  // none has ended since the last enable
+  uint64_t enabled_ns_ = 0;    // the last enable
+  char note_[128] = {};        // worth knowing though sampling is on
 };
 
 /// The one of the process; constant-initialised and never destroyed.

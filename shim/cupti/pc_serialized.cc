@@ -87,8 +87,10 @@ void PcSampling::close_window(const Guard& guard, PcContext& on, bool may_switch
 void PcSampling::window_over() noexcept {
   window_.store(false);
   const uint64_t end_ns = shim::monotonic_ns();
-  window_due_ns_.store(end_ns + (kWindowShare - 1) * (end_ns - window_began_ns_),
-                       std::memory_order_relaxed);
+  uint64_t pause_ns = (kWindowShare - 1) * (end_ns - window_began_ns_);
+  if (first_window_ && pause_ns > kFirstPauseNs) pause_ns = kFirstPauseNs;
+  first_window_ = false;
+  window_due_ns_.store(end_ns + pause_ns, std::memory_order_relaxed);
 }
 
 /// A window of a context that launches nothing any more.

@@ -179,9 +179,23 @@ PcContext* PcSampling::find(CUcontext context) noexcept {
   return nullptr;
 }
 
+PcContext* PcSampling::find_stuck(CUcontext context) noexcept {
+  for (PcContext& candidate : contexts_) {
+    if (candidate.stuck() && candidate.handle() == context) return &candidate;
+  }
+  return nullptr;
+}
+
+bool PcSampling::stuck() const noexcept {
+  for (const PcContext& candidate : contexts_) {
+    if (candidate.stuck()) return true;
+  }
+  return false;
+}
+
 PcContext* PcSampling::free_slot() noexcept {
   for (PcContext& candidate : contexts_) {
-    if (!candidate.on() && candidate.buffers().exists()) return &candidate;
+    if (!candidate.on() && !candidate.stuck() && candidate.buffers().exists()) return &candidate;
   }
   return nullptr;
 }

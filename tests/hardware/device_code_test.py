@@ -297,14 +297,14 @@ class Table(unittest.TestCase):
         for index in range(section_pccost.TRAINING_ROUNDS):
             seen.update(section_pccost.training_ways(index).keys())
         self.assertEqual(seen["tracing"], section_pccost.TRAINING_ROUNDS)
-        self.assertEqual(seen["serialized, 10 % duty"], section_pccost.TRAINING_ROUNDS)
+        self.assertEqual(seen["serialized, 4 % duty"], section_pccost.TRAINING_ROUNDS)
         self.assertGreaterEqual(min(seen.values()), section_pccost.TRAINING_ROUNDS // len(section_pccost.PERIODS))
         self.assertEqual(len(seen), 3 + len(section_pccost.PERIODS))
 
     def test_table(self):
         with tempfile.TemporaryDirectory() as folder:
             bench = FakeBench(folder)
-            rounds = [{"tracing": 10 + i, "serialized, 10 % duty": (10 + i) * 1.04, "continuous, 2^12": (10 + i) * 1.5}
+            rounds = [{"tracing": 10 + i, "serialized, 4 % duty": (10 + i) * 1.04, "continuous, 2^12": (10 + i) * 1.5}
                       for i in range(10)]
             section_pccost.table(bench, rounds)
             self.assertEqual(bench.status("serialized"), "met")
@@ -314,7 +314,7 @@ class Table(unittest.TestCase):
             section_pccost.table(bench, rounds[:5])
             self.assertEqual(bench.status("serialized"), "not shown")
             bench.report.rows.clear()
-            section_pccost.table(bench, [{**r, "serialized, 10 % duty": r["tracing"] * 1.06} for r in rounds])
+            section_pccost.table(bench, [{**r, "serialized, 4 % duty": r["tracing"] * 1.06} for r in rounds])
             self.assertEqual(bench.status("serialized"), "not shown")
 
 

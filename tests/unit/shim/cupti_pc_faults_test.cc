@@ -164,6 +164,48 @@ TEST(CuptiPcFaults, OnCompute12TheDefaultsStay) {
   }));
 }
 
+// As long as CUPTI samples it refuses kernel activity: an H200 did after a refused Disable.
+TEST(CuptiPcFaults, ARefusedDisableIsTriedAgainAtTheNextArm) {
+  EXPECT_CLEAN(run_target(armed_with(), [] {
+    Target target;
+    ASSERT_TRUE(target.sample()) << target.why();
+    fake_cuda_set("pc_fail", "2:1");
+    target.shim.release();
+    ASSERT_TRUE(target.reach(GPUPROF_STATE_IDLE));
+    target.shim.request(GPUPROF_TIER_TRACE);
+    const auto says_why = [&] {
+      return std::string(target.shim.status().reason_text).find("restart the process") !=
+             std::string::npos;
+    };
+    ASSERT_TRUE(target.reach(says_why)) << target.shim.status().reason_text;
+    fake_cuda_set("pc_fail", "");
+    ASSERT_TRUE(target.reach(GPUPROF_STATE_TRACING)) << target.shim.status().reason_text;
+    EXPECT_TRUE(target.sample()) << target.why();
+  }));
+}
+
+TEST(CuptiPcFaults, ARefusedDisableIsNotTriedForEver) {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_PC_FAIL", "2:1"}}), [] {
+    Target target;
+    ASSERT_TRUE(target.sample()) << target.why();
+    target.shim.release();
+    ASSERT_TRUE(target.reach(GPUPROF_STATE_IDLE));
+    for (int arm = 0; arm < 4; ++arm) {  // two answers at the release, one at each arm
+      target.shim.request(GPUPROF_TIER_TRACE);
+      ASSERT_TRUE(target.reach(
+          [&] { return target.shim.status().reason == GPUPROF_REASON_ENABLE_FAILED; }));
+      target.shim.release();
+      ASSERT_TRUE(
+          target.reach([&] { return target.shim.status().reason == GPUPROF_REASON_RELEASED; }));
+    }
+    fake_cuda_set("pc_fail", "");
+    target.shim.request(GPUPROF_TIER_TRACE);
+    EXPECT_TRUE(target.reach([&] {
+      return target.shim.status().reason == GPUPROF_REASON_ENABLE_FAILED;
+    })) << "given up after five";
+  }));
+}
+
 TEST(CuptiPcFaults, OutOfMemoryHeals) {
   EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_PC_OOM_AT", "4"}}), [] {
     Target target;

@@ -62,7 +62,7 @@ TEST(CuptiPcSerialized, WindowsWithCorrelations) {
     Target target;
     ASSERT_TRUE(target.sample(GPUPROF_TIER_SERIALIZED, 12)) << target.why();
     EXPECT_EQ(target.shim.status().tier, GPUPROF_TIER_SERIALIZED);
-    ASSERT_TRUE(target.reach([] { return windows().size() >= 6; }));
+    ASSERT_TRUE(target.reach([] { return windows().size() >= 5; }));
     target.shim.release();
     ASSERT_TRUE(target.reach(GPUPROF_STATE_IDLE));
     const auto all = windows();
@@ -77,16 +77,19 @@ TEST(CuptiPcSerialized, WindowsWithCorrelations) {
       ids.insert(all[i].window_id);
       open_ns += all[i + 1].time_ns - all[i].time_ns;
       if (i + 2 < all.size()) {
-        // At most a tenth of the time, whatever the machine makes of a window's length.
-        EXPECT_GE(all[i + 2].time_ns - all[i].time_ns,
-                  10 * (all[i + 1].time_ns - all[i].time_ns) - 20'000'000)
-            << i;
+        // A 25th of the time, whatever the machine makes of a window's length; after the first
+        // one, which may be long, a pause of 1.2 s is enough.
+        const uint64_t length_ns = all[i + 1].time_ns - all[i].time_ns;
+        const uint64_t pause_ns = all[i + 2].time_ns - all[i + 1].time_ns;
+        const uint64_t wanted_ns =
+            i == 0 ? std::min<uint64_t>(24 * length_ns, 1'200'000'000) : 24 * length_ns;
+        EXPECT_GE(pause_ns + 50'000'000, wanted_ns) << i;
         EXPECT_GE(all[i + 1].time_ns - all[i].time_ns, 49'000'000u) << i;
       }
     }
     EXPECT_GT(open_ns, 0u);
     std::map<uint32_t, uint32_t> epoch_of;
-    for (const auto& launch : ProbeTap::launches()) epoch_of[launch.correlation] = launch.epoch;
+    for (const auto& exec : ProbeTap::execs()) epoch_of[exec.correlation] = exec.epoch;
     ASSERT_FALSE(samples().empty());
     for (const auto& sample : samples()) {
       ASSERT_TRUE(epoch_of.contains(sample.correlation)) << sample.correlation;
