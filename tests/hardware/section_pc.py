@@ -17,6 +17,7 @@ SERIALIZED = ("--pc-sampling", "serialized")
 W2_ROUNDS = 15
 W2_KERNELS = ("tiny", "compute", "scale_copy", "graph_node", "driver_tiny")
 HOT_ROUNDS = 600
+SERIALIZED_ROUNDS = 1200  # windows begin after a second and are 1.2 s apart
 HOT_KERNELS = ("hot_math", "hot_chase", "hot_shared")
 HOT_LAUNCHERS = {"hot_math": "launch_math", "hot_chase": "launch_chase", "hot_shared": "launch_shared"}
 TORCH_STEPS = 400
@@ -84,9 +85,10 @@ def without_copies(counts):
     return {**counts, "memsets": counts["memsets"] - 1, "memcpys": counts["memcpys"] - 1}
 
 
-def serialized(bench, counts):
+def serialized(bench):
     """hot_loops, which has no graph: every sample belongs to one launch."""
-    command = [bench.hot_loops, "--rounds", HOT_ROUNDS]
+    command = [bench.hot_loops, "--rounds", SERIALIZED_ROUNDS]
+    counts = w2.listen(bench, command)
     name = "hot_loops run, serialized"
     profile, summary = w2.run_both(bench, name, command, counts, options=SERIALIZED)
     check_both(bench, name, profile, summary, HOT_KERNELS, [bench.source("hot_loops.cu")], "serialized")
@@ -117,7 +119,7 @@ def check_windows(bench, name, profile, summary):
 def refuses_graphs_midway(bench):
     """Sampled until the first graph, then refused for good, while tracing goes on."""
     name = "serialized, a graph mid-run"
-    command = [bench.hot_loops, "--rounds", HOT_ROUNDS, "--graph-after", HOT_ROUNDS * 3 // 4]
+    command = [bench.hot_loops, "--rounds", SERIALIZED_ROUNDS, "--graph-after", SERIALIZED_ROUNDS * 3 // 4]
     counts = w2.listen(bench, command)
     profile, summary = w2.run_both(bench, name, command, counts, options=SERIALIZED)
     check_refused(bench, name, profile, summary, "graph", at_least_windows=1)
@@ -279,17 +281,13 @@ def run_parts(bench, parts):
 
 
 def run(bench):
-    listened = {}
-
-    def hot_loops():
-        listened["hot_loops"] = continuous(bench, "hot_loops", [bench.hot_loops, "--rounds", HOT_ROUNDS], HOT_KERNELS,
-                                           bench.source("hot_loops.cu"), HOT_LAUNCHERS, without_copies)
-
     run_parts(bench, (
         ("w2, continuous", 30, lambda: continuous(bench, "w2", [bench.w2, "--rounds", W2_ROUNDS], W2_KERNELS,
                                                   bench.source("w2.cu"), w2.LAUNCHERS, w2.without_setup)),
-        ("hot_loops, continuous", 35, hot_loops),
-        ("hot_loops, serialized", 30, lambda: serialized(bench, listened.get("hot_loops"))),
+        ("hot_loops, continuous", 35, lambda: continuous(bench, "hot_loops", [bench.hot_loops, "--rounds", HOT_ROUNDS],
+                                                         HOT_KERNELS, bench.source("hot_loops.cu"), HOT_LAUNCHERS,
+                                                         without_copies)),
+        ("hot_loops, serialized", 40, lambda: serialized(bench)),
         ("serialized, a graph mid-run", 20, lambda: refuses_graphs_midway(bench)),
         ("serialized, a graph before", 20, lambda: refuses_graphs_at_start(bench)),
         ("hot_loops on two GPUs, continuous", 15, lambda: two_gpus(bench)),

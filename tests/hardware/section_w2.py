@@ -53,8 +53,11 @@ def check_summary(bench, name, path):
     bench.report.require(f"{name}: identities", bool(stated) and not broken,
                          f"broken: {', '.join(broken)}" if broken else f"{len(stated)} hold", "hold to the record")
     lost = sum(lost_records(summary.get("total", {})))
-    bench.report.require(f"{name}: executions lost", lost == 0, str(lost), "0")
     executions = summary.get("total", {}).get("executions", {})
+    # A target that is let go while it launches: the forced flush hands out a kernel that has not ended.
+    running = executions.get("lost_in_shim", {}).get("incomplete", 0)
+    bench.report.require(f"{name}: executions lost", lost == running <= 1,
+                         f"{lost}" + (", under way at the detach" if running else ""), "0 but for one under way at the detach")
     bench.report.require(f"{name}: executions joined twice", executions.get("duplicates") == 0,
                          str(executions.get("duplicates")), "0")
     bench.report.add(f"{name}: attribution", ", ".join(f"{k} {v}" for k, v in executions.get("attributed", {}).items())
