@@ -66,7 +66,7 @@ def make_small():
     section_pc.SERIALIZED_ROUNDS, section_pc.TRAIN_STEPS = 900, 4000
     section_pccycles.CYCLES, section_pccycles.CAPTURE_CYCLES, section_pccycles.OTHER_CYCLES = 6, 4, 2
     section_pccost.SETS, section_pccost.TURNS, section_pccost.GPU_BOUND_PAIRS = 2, 3, 2
-    section_pccost.TRAINING_ROUNDS, section_pccost.TRAINING_STEPS = 5, 600
+    section_pccost.TRAINING_ROUNDS, section_pccost.TRAINING_STEPS = 9, 600
     section_cost.MIN_SETS = 2
 
 

@@ -26,7 +26,7 @@ TURNS = 20
 GPU_BOUND_PAIRS = 12
 GPU_BOUND = ["--rounds", 5, "--tiny", 100, "--pairs", 1500, "--graphs", 0, "--driver", 1]
 TRAINING_ROUNDS = 11
-TRAINING_STEPS = 300
+TRAINING_STEPS = 250
 PERIODS = (12, 14, 16, 18, 20)
 LAUNCHES = (("tiny_ns", "launch rate"), ("graph_us", "10-node graph"), ("driver_ns", "cuLaunchKernel"))
 SAMPLES_TARGET = 1000  # a second and busy SM
@@ -218,10 +218,11 @@ class Training:
 
 
 def training_ways(index):
-    """Arm -> options of round `index`: the judged ones always, the periods in turns, nobody now and then."""
+    """Arm -> options of round `index`: the judged ones always, the periods in turns at first, nobody now and then."""
     ways = {"tracing": ("--pc-sampling", "off"), "serialized, 4 % duty": ("--pc-sampling", "serialized")}
-    period = PERIODS[index % len(PERIODS)]
-    ways[f"continuous, 2^{period}"] = (*CONTINUOUS, "--pc-period", str(period))
+    if index < 2 * len(PERIODS) and index % 2 == 0:
+        period = PERIODS[index // 2]
+        ways[f"continuous, 2^{period}"] = (*CONTINUOUS, "--pc-period", str(period))
     if index % 3 == 0:
         ways["nobody attached"] = None
     return ways
