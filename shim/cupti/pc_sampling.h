@@ -71,8 +71,8 @@ class PcSampling {
   /// it is the application. Long enough for a holder that lost its CPU on a busy machine.
   static constexpr uint64_t kStopPatienceNs = 250'000'000;
   static constexpr uint64_t kWindowNs = 50'000'000;
-  /// A launch-bound program stands nearly still in a window (one launch in 0.8 ms on an H200), so the
-  /// share of the time that is spent in them bounds what they cost: 4 %.
+  /// A launch-bound program stands nearly still in a window (one launch in 0.8 ms on an H200), so
+  /// the share of the time that is spent in them bounds what they cost: 4 %.
   static constexpr uint64_t kWindowShare = 25;
   /// The longest pause after an enable's first window, which lasts 120 to 400 ms on an H200: the
   /// first serialized launch of a kernel takes its time.
