@@ -229,6 +229,12 @@ void Joiner::Impl::join_exact(Process& p, Launch& launch, uint32_t class_id, uin
     ++p.window.duplicates;
     return;
   }
+  // A launch of a kernel has one execution. Were all ids alike, the first call path would have all.
+  if (launch.executed && !launch.is_graph && window_.key_of(class_id).kind == GPUPROF_KIND_KERNEL) {
+    ++stats_.executions_beside_another;
+    window_.add_without_stack(class_id, Unmatched::kNoSample, time_ns);
+    return;
+  }
   launch.executed = true;
   launch.last_execution = print;
   launch.last_use_ns = now_ns_;

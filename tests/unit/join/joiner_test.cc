@@ -287,6 +287,24 @@ TEST(Joiner, RepeatedLaunchKeepsTheFirst) {
   EXPECT_EQ(joiner.stats().launches_duplicate, 1u);
 }
 
+// As if a CUPTI gave all launches one id: the first one's call path must not get all kernels.
+TEST(Joiner, ASecondKernelOfALaunchIsNotExact) {
+  Joiner joiner;
+  joiner.add_launch(kProcess, launch(1), 1, 1);
+  joiner.add_launch(kProcess, launch(2), 2, 1);
+  add(joiner, exec(2, 8, 50));
+  add(joiner, exec(1, 9, 10));
+  gpuprof_exec_v1 other = exec(1, 8, 500);
+  other.start_ns += 5000;
+  other.end_ns += 5000;
+  add(joiner, other);
+  const JoinResult result = joiner.finish_window();
+  EXPECT_EQ(result.processes[0].window.exact, 2u);
+  EXPECT_EQ(result.processes[0].window.check(), "");
+  EXPECT_EQ(by_stack(result), (std::map<StackId, Sum>{{1, {1, 10}}, {2, {2, 550}}}));
+  EXPECT_EQ(joiner.stats().executions_beside_another, 1u);
+}
+
 TEST(Joiner, AccountingHoldsInTheMiddleOfAWindow) {
   Joiner joiner;
   joiner.add_launch(kProcess, launch(1), 1, 1);
