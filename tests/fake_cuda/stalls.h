@@ -10,11 +10,25 @@
 
 namespace fakecuda {
 
-inline constexpr const char* kStalls[] = {
-    "barrier",          "branch_resolve", "dispatch_stall",  "drain",        "gmma",
-    "imc_miss",         "lg_throttle",    "long_scoreboard", "membar",       "math_pipe_throttle",
-    "mio_throttle",     "misc",           "no_instructions", "not_selected", "selected",
-    "short_scoreboard", "sleeping",       "tex_throttle",    "wait"};
+inline constexpr const char* kStalls[] = {"barrier",
+                                          "branch_resolving",
+                                          "dispatch_stall",
+                                          "drain",
+                                          "gmma",
+                                          "imc_miss",
+                                          "lg_throttle",
+                                          "long_scoreboard",
+                                          "membar",
+                                          "math_pipe_throttle",
+                                          "mio_throttle",
+                                          "misc",
+                                          "no_instructions",
+                                          "not_selected",
+                                          "selected",
+                                          "short_scoreboard",
+                                          "sleeping",
+                                          "tex_throttle",
+                                          "wait"};
 inline constexpr uint32_t kStallCount = sizeof kStalls / sizeof kStalls[0];
 
 // Places in the list of names: the two counters, then each reason and its twin.
