@@ -63,7 +63,7 @@ class FakeBench(Bench):
 def make_small():
     """What takes minutes on a GPU for the sake of its numbers."""
     section_pc.W2_ROUNDS, section_pc.HOT_ROUNDS, section_pc.TORCH_STEPS = 15, 400, 2000
-    section_pc.SERIALIZED_ROUNDS, section_pc.TRAIN_STEPS = 900, 4000
+    section_pc.SERIALIZED_ROUNDS, section_pc.TRAIN_STEPS = 1200, 12000
     section_pccycles.CYCLES, section_pccycles.CAPTURE_CYCLES, section_pccycles.OTHER_CYCLES = 6, 4, 2
     section_pccost.SETS, section_pccost.TURNS, section_pccost.GPU_BOUND_PAIRS = 2, 3, 2
     section_pccost.TRAINING_ROUNDS, section_pccost.TRAINING_STEPS = 9, 600
