@@ -193,9 +193,9 @@ std::span<const Image::Impl::Named> Image::Impl::find(std::string_view name) con
 // sections.
 std::span<const Image::Impl::Named> Image::Impl::in_text(std::span<const Named> named,
                                                          uint32_t text) const {
-  const auto found = std::ranges::equal_range(
-      named, text, {}, [this](const Named& entry) { return text_of_function[entry.function]; });
-  return {found.begin(), found.end()};
+  const auto of = [this](const Named& entry) { return text_of_function[entry.function]; };
+  return {std::ranges::lower_bound(named, text, {}, of),
+          std::ranges::upper_bound(named, text, {}, of)};
 }
 
 Image::Impl::Chosen Image::Impl::choose(std::string_view name, std::string_view kernel) const {

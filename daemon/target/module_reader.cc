@@ -95,9 +95,11 @@ std::vector<gpuprof_module_entry> ModuleReader::candidates(uint64_t key) {
       (is_gone && !table_is_final_))
     read_table();
   std::vector<gpuprof_module_entry> entries;
-  for (const Place& place : std::ranges::equal_range(table_, key, {}, &Place::hash)) {
+  // No view: clang 14 cannot iterate over those of libstdc++ 12.
+  for (auto place = std::ranges::lower_bound(table_, key, {}, &Place::hash);
+       place != table_.end() && place->hash == key; ++place) {
     gpuprof_module_entry entry;
-    const auto at = static_cast<off_t>(GPUPROF_MODULES_OFFSET + place.index * sizeof entry);
+    const auto at = static_cast<off_t>(GPUPROF_MODULES_OFFSET + place->index * sizeof entry);
     if (::pread(memfd_.get(), &entry, sizeof entry, at) != ssize_t{sizeof entry}) continue;
     if (entry.hash == key && rank(entry.state) <= 2) entries.push_back(entry);
   }
