@@ -3,6 +3,7 @@
 // gpu-profiled --pid: attach to running processes and their children.
 #include <map>
 
+#include "daemon/base/clock.h"
 #include "daemon/cli/command_line.h"
 #include "daemon/cli/diagnose.h"
 #include "daemon/cli/exit_code.h"

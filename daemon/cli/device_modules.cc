@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "daemon/cli/session.h"
+#include "daemon/base/clock.h"
 
 namespace gpuprof::cli {
 namespace {

@@ -2,7 +2,6 @@
 #include "daemon/cli/module_thread.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,18 +13,14 @@
 #include <thread>
 #include <utility>
 
+#include "daemon/base/clock.h"
+
 namespace gpuprof::cli {
 namespace {
 
 // A target may answer each of its page faults just in time: beyond the patience an image must come
 // at 1 MB/s at least, which a machine with 25 times its load still does.
 constexpr uint64_t kMostNsPerByte = 1000;
-
-uint64_t now_ns() {
-  timespec now = {};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 }  // namespace
 
@@ -66,7 +61,7 @@ class StoreSink final : public target::ImageSink {
       : writer_(store), progress_ns_(progress_ns), bytes_(bytes) {}
   void restart() override { writer_.restart(); }
   bool add(std::span<const std::byte> bytes) override {
-    progress_ns_.store(now_ns(), std::memory_order_relaxed);
+    progress_ns_.store(monotonic_ns(), std::memory_order_relaxed);
     bytes_.fetch_add(bytes.size(), std::memory_order_relaxed);
     return writer_.add(bytes).has_value();
   }
@@ -135,7 +130,7 @@ void ModuleThread::work(const std::shared_ptr<Shared>& shared) {
     shared->current = std::move(jobs.front());
     jobs.pop_front();
     const ModuleJob job = shared->current;
-    const uint64_t started_ns = now_ns();
+    const uint64_t started_ns = monotonic_ns();
     shared->bytes.store(0, std::memory_order_relaxed);
     shared->started_ns.store(started_ns, std::memory_order_relaxed);
     shared->progress_ns.store(started_ns, std::memory_order_relaxed);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "daemon/base/clock.h"
 #include "daemon/cli/duration.h"
 
 namespace gpuprof::cli {

@@ -2,12 +2,12 @@
 #include "daemon/cli/recorder.h"
 
 #include <limits.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 
+#include "daemon/base/clock.h"
 #include "daemon/target/process.h"
 #include "daemon/target/text.h"
 
@@ -22,12 +22,6 @@ constexpr size_t kMaxImages = 256;        // of one process
 constexpr uint32_t kUnseen = UINT32_MAX;  // the exec id of an image that sent nothing
 constexpr uint64_t kRefreshNs = 1'000'000'000;
 constexpr uint64_t kRefreshShare = 20;  // looking at maps takes at most 1/20 of our time
-
-uint64_t now_ns() {
-  timespec now = {};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 const symbolize::SymbolizedPc kUnresolved;
 // What unresolved pcs of a process whose maps were never read point into.
@@ -72,7 +66,7 @@ ProcessRecord* Recorder::add_process(ProcessId process, const ShimBaseline& base
 }
 
 void Recorder::open_space(ProcessRecord& record) {
-  record.opened_ns = now_ns();
+  record.opened_ns = monotonic_ns();
   if (auto stat = target::process_stat(record.id.pid);
       stat && stat->start_ticks == record.id.start_ticks) {
     record.comm = stat->comm;
@@ -182,10 +176,10 @@ void Recorder::refresh_one(uint64_t now) {
   }
   due->stacks_since_refresh = false;
   due->refreshed_ns = now;
-  const uint64_t begin = now_ns();
+  const uint64_t begin = monotonic_ns();
   unwind::AddressSpace& space = *due->layouts.back().space;
   if (!space.refresh() && space.replaced() && due->layouts.size() < kMaxLayouts) open_layout(*due);
-  next_refresh_ns_ = now + (now_ns() - begin) * kRefreshShare;
+  next_refresh_ns_ = now + (monotonic_ns() - begin) * kRefreshShare;
 }
 
 void Recorder::unwind(ProcessRecord& record, const StackSample& stack) {

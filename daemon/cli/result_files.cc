@@ -6,6 +6,7 @@
 
 #include <ctime>
 
+#include "daemon/base/clock.h"
 #include "daemon/cli/capabilities.h"
 #include "daemon/cli/duration.h"
 #include "daemon/cli/exit_code.h"

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "daemon/base/clock.h"
 #include "daemon/cli/command.h"
 #include "daemon/cli/command_line.h"
 #include "daemon/cli/diagnose.h"

@@ -3,10 +3,10 @@
 
 #include <poll.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include <algorithm>
 
+#include "daemon/base/clock.h"
 #include "daemon/cli/diagnose.h"
 #include "daemon/target/process.h"
 
@@ -44,12 +44,6 @@ ShimBaseline baseline_of(const target::ShimStatus& status) {
 }
 
 }  // namespace
-
-uint64_t monotonic_ns() {
-  timespec now = {};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 void raise_descriptor_limit() {
   rlimit limit = {};

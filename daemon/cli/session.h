@@ -116,8 +116,6 @@ class Session {
   uint64_t ended_ns_ = 0;
 };
 
-uint64_t monotonic_ns();
-
 // Each profiled process holds a few descriptors until the profile is written, after its exit, too.
 // Call it once the command of `run` is forked, which keeps its own limit.
 void raise_descriptor_limit();

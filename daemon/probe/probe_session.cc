@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/unique_fd.h"
 #include "daemon/probe/bpf_programs.h"
 #include "daemon/probe/decoder.h"
@@ -30,12 +30,6 @@ using namespace std::chrono_literals;
 
 // A flood must not keep poll() from returning.
 constexpr std::chrono::nanoseconds kDrainBudget = 100ms;
-
-int64_t monotonic_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
-}
 
 // The kernel's start times count from boot; /proc shows them moved by the reader's time namespace.
 int64_t boottime_offset_ns() {
@@ -85,7 +79,7 @@ class Ring {
     (ring->decoder_.*ring->handler_)({static_cast<const uint8_t*>(data), bytes}, ring->now_ns_);
     ring->entries_++;
     if (ring->entries_ % 64 != 0) return 0;
-    return monotonic_ns() > ring->deadline_ns_ ? -ETIME : 0;
+    return signed_monotonic_ns() > ring->deadline_ns_ ? -ETIME : 0;
   }
 
   Decoder& decoder_;
@@ -328,12 +322,12 @@ Status ProbeSession::watch_all(bool on) {
 
 // False if the time ran out with entries left.
 bool ProbeSession::Impl::drain(uint64_t& entries) {
-  const int64_t now_ns = monotonic_ns();
+  const int64_t now_ns = signed_monotonic_ns();
   const int64_t half_ns = kDrainBudget.count() / 2;
   bool out_of_time = false;
   // Half the time each: a flood in one ring leaves the other its turn.
   entries += events->drain(now_ns, now_ns + half_ns, out_of_time);
-  const int64_t second_ns = monotonic_ns();
+  const int64_t second_ns = signed_monotonic_ns();
   entries += stacks->drain(now_ns, second_ns + half_ns, out_of_time);
   // What was reserved before `now_ns` has been read, so what is missing is late or lost.
   if (!out_of_time) decoder->close_gaps(now_ns);

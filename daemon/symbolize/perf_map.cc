@@ -2,13 +2,13 @@
 #include "daemon/symbolize/perf_map.h"
 
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 
+#include "daemon/base/clock.h"
 #include "daemon/unwind/address_space.h"
 #include "daemon/unwind/maps_line.h"
 
@@ -17,12 +17,6 @@ namespace {
 
 constexpr int64_t kLookPeriodNs = 100'000'000;
 constexpr int kMaxEnclosing = 16;
-
-int64_t now_ns() {
-  timespec ts = {};
-  clock_gettime(CLOCK_MONOTONIC, &ts);
-  return ts.tv_sec * 1'000'000'000 + ts.tv_nsec;
-}
 
 bool take_hex(std::string_view& text, uint64_t& value) {
   if (text.starts_with("0x")) text.remove_prefix(2);
@@ -78,7 +72,7 @@ const PerfMap::Entry* PerfMap::lookup(uint64_t pc) const {
 }
 
 bool PerfMap::read_more() {
-  const int64_t now = now_ns();
+  const int64_t now = signed_monotonic_ns();
   if (now < next_look_ns_) return false;
   next_look_ns_ = now + kLookPeriodNs;
   const auto fd =

@@ -3,7 +3,6 @@
 
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <memory>
 #include <utility>
 
+#include "daemon/base/clock.h"
 #include "daemon/target/process.h"
 
 namespace gpuprof::target {
@@ -23,12 +23,6 @@ constexpr size_t kMaxCandidates = 8;
 // The table is 384 KiB: once for all keys that are asked for together. An entry that was
 // half-written is asked for again later than that.
 constexpr uint64_t kTableAgeNs = 50'000'000;
-
-uint64_t now_ns() {
-  timespec now = {};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 struct FreeHash {
   void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
@@ -74,7 +68,7 @@ uint32_t ModuleReader::claimed() const {
 void ModuleReader::read_table() {
   table_is_final_ = gone_.load(std::memory_order_relaxed);
   table_claimed_ = claimed();
-  table_ns_ = now_ns();
+  table_ns_ = monotonic_ns();
   ++table_reads_;
   std::vector<gpuprof_module_entry> entries(std::min(table_claimed_, GPUPROF_MODULE_CAPACITY));
   const ssize_t got =
@@ -91,7 +85,7 @@ void ModuleReader::read_table() {
 // Which entries may have the key is as old as the table that we have; their states are not.
 std::vector<gpuprof_module_entry> ModuleReader::candidates(uint64_t key) {
   const bool is_gone = gone_.load(std::memory_order_relaxed);
-  if (table_ns_ == 0 || now_ns() - table_ns_ > kTableAgeNs || claimed() != table_claimed_ ||
+  if (table_ns_ == 0 || monotonic_ns() - table_ns_ > kTableAgeNs || claimed() != table_claimed_ ||
       (is_gone && !table_is_final_))
     read_table();
   std::vector<gpuprof_module_entry> entries;

@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "daemon/base/clock.h"
 #include "daemon/unwind/elf_file.h"
 #include "daemon/unwind/file_cache.h"
 #include "daemon/unwind/maps_line.h"
@@ -28,12 +28,6 @@ constexpr size_t kMaxMappings = 16384;  // executable ones, of one process
 constexpr size_t kMaxVdsoBytes = 65536;
 constexpr int64_t kRefreshBurstNs = 50'000'000;  // refreshing may take this much at a stretch,
 constexpr int64_t kRefreshShare = 20;            // and 1/20 of the time in the long run
-
-int64_t now_ns() {
-  timespec ts = {};
-  clock_gettime(CLOCK_MONOTONIC, &ts);
-  return ts.tv_sec * 1'000'000'000 + ts.tv_nsec;
-}
 
 UniqueFd open_at(const UniqueFd& dir, const char* name, int flags) {
   return UniqueFd(openat(dir.get(), name, flags | O_CLOEXEC));
@@ -145,7 +139,7 @@ Result<std::shared_ptr<AddressSpace>> AddressSpace::open(ProcessId process, File
   }
   space->root_ = files.root(open_at(space->proc_dir_, "root", O_PATH | O_DIRECTORY));
   space->load();
-  space->last_credit_ns_ = now_ns();
+  space->last_credit_ns_ = signed_monotonic_ns();
   space->refresh_credit_ns_ = kRefreshBurstNs;
   return space;
 }
@@ -312,14 +306,14 @@ void AddressSpace::process_exited() {
 
 bool AddressSpace::refresh() {
   if (!alive_) return false;
-  const int64_t start = now_ns();
+  const int64_t start = signed_monotonic_ns();
   alive_ = load();
-  refresh_credit_ns_ -= now_ns() - start;
+  refresh_credit_ns_ -= signed_monotonic_ns() - start;
   return alive_;
 }
 
 bool AddressSpace::take_refresh_budget() {
-  const int64_t now = now_ns();
+  const int64_t now = signed_monotonic_ns();
   refresh_credit_ns_ =
       std::min(kRefreshBurstNs, refresh_credit_ns_ + (now - last_credit_ns_) / kRefreshShare);
   last_credit_ns_ = now;

@@ -90,6 +90,11 @@ class Bench:
     def workload(self, *args, name="workload"):
         return [str(self.programs / name), *[str(a) for a in args]]
 
+    def player(self, session, **values):
+        """The command that plays a session file with these values of its names."""
+        return [str(self.build / "tests/fake_cuda/fake_cuda_play"), str(session),
+                *[f"{name}={value}" for name, value in values.items()]]
+
     def run(self, command, *options, timeout=180, **settings):
         """gpu-profiled run OPTIONS -- COMMAND. Returns (profile path, summary, truth, stderr)."""
         profile, summary = self.dir / "run.pb.gz", self.dir / "run.json"

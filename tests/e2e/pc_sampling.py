@@ -23,8 +23,7 @@ from pc_checks import Oracle, attribs, delivered, present
 SESSIONS = pathlib.Path(__file__).resolve().parent.parent / "fake_cuda/sessions"
 
 def play(bench, session, **values):
-    return [str(bench.build / "tests/fake_cuda/fake_cuda_play"), str(SESSIONS / f"{session}.session"),
-            *[f"{name}={value}" for name, value in values.items()]]
+    return bench.player(SESSIONS / f"{session}.session", **values)
 
 
 def start_session(bench, session, settings=None, **values):

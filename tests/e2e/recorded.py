@@ -11,6 +11,7 @@ import sys
 import pc_checks
 import pprof_raw
 from bench import Bench, check, equal, run_named_case
+from pc_sampling import check_refusal
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SESSIONS = ROOT / "tests/data/sessions"
@@ -21,19 +22,18 @@ HOT = {"hot_math": "math", "hot_chase": "chase", "hot_shared": "shared"}
 
 sys.path.insert(0, str(SOURCES))
 import device_code  # noqa: E402
-
-
-def play(bench, name):
-    return [str(bench.build / "tests/fake_cuda/fake_cuda_play"), str(SESSIONS / name / "session")]
+import pprof_reader  # noqa: E402
 
 
 def run(bench, name, tier="continuous"):
-    path, summary, truth, _ = bench.run(play(bench, name), "--pc-sampling", tier, *PERIOD)
+    """(profile's path, summary, truth)."""
+    path, summary, truth, _ = bench.run(bench.player(SESSIONS / name / "session"), "--pc-sampling", tier, *PERIOD)
     profile = pprof_raw.load(path)
     equal(summary["total"]["gpu_time_ns"]["received"], profile.total("gpu_time"), "gpu_time in summary and profile")
     equal(summary["total"]["executions"]["received"], profile.total("gpu_executions"), "executions")
+    equal(profile.total("gpu_pc_samples"), truth["pc"]["pc_delivered"], "PC samples")
     pc_checks.check_summary(summary, truth, tier, profile)
-    return path, summary, truth, profile
+    return path, summary, truth
 
 
 def recorded_launches(name):
@@ -57,9 +57,9 @@ def case_inlined(build):
     """Every sample at a line, the loops' lines hottest as they were on the GPU, each under its chain of inlined calls."""
     bench = Bench(build)
     try:
-        path, _, truth, _ = run(bench, "inlined")
+        path, _, truth = run(bench, "inlined")
         check(truth["pc"]["pc_delivered"] > 50_000, f"{truth['pc']['pc_delivered']} samples: nothing is tested")
-        profile = device_code_profile(path)
+        profile = pprof_reader.read(path)
         by_kernel = collections.Counter()
         for sample in profile.samples:
             by_kernel[device_code.kernel_name(sample)] += sample.values["gpu_executions"]
@@ -89,33 +89,26 @@ def case_graph_serialized(build):
     """Serialized sampling is refused where the graph ran."""
     bench = Bench(build)
     try:
-        _, summary, _, _ = run(bench, "graph", "serialized")
-        sampling = summary["targets"][0]["pc_sampling"]
-        equal((sampling["state"], sampling["reason"]), ("refused", "graph"), "state and reason")
+        _, summary, truth = run(bench, "graph", "serialized")
+        check_refusal(summary, truth, "graph", "graph_refused")
     finally:
         bench.close()
-
-
-def device_code_profile(path):
-    import pprof_reader
-    return pprof_reader.read(path)
 
 
 def case_graph(build):
     """The graph's kernels lie under [cuda graph]."""
     bench = Bench(build)
     try:
-        path, _, truth, profile = run(bench, "graph")
+        path, _, truth = run(bench, "graph")
         check(truth["pc"]["pc_delivered"] > 1000, f"{truth['pc']['pc_delivered']} samples: nothing is tested")
         under = collections.Counter()
-        for sample in device_code_profile(path).samples:
+        for sample in pprof_reader.read(path).samples:
             functions = [frame.function for place in sample.locations for frame in place.frames]
             kernel = device_code.short_name(device_code.kernel_name(sample))
             under[kernel, "[cuda graph]" in functions] += sample.values["gpu_executions"]
         equal(under["graph_node", True], 1000, "nodes under [cuda graph]")
         equal(under["graph_node", False], 0, "nodes elsewhere")
         check(under["tiny", False] >= 200 and under["tiny", True] == 0, f"tiny: {under}")
-        equal(profile.total("gpu_pc_samples"), truth["pc"]["pc_delivered"], "PC samples")
     finally:
         bench.close()
 

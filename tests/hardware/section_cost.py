@@ -89,10 +89,15 @@ def placement():
     return [taskset, "-c", ",".join(map(str, cpus[:-2]))], ["--cpu", cpus[-2]]
 
 
+def serving(bench):
+    """(prefix of every command, w2 that does a round when it is told to)."""
+    prefix, pinned = placement()
+    return prefix, [bench.w2, "--serve", 1, *WORK, *pinned]
+
+
 def arms(bench):
     """name -> (command, environment); all do the same work."""
-    prefix, pinned = placement()
-    work = [bench.w2, "--serve", 1, *WORK, *pinned]
+    prefix, work = serving(bench)
     return {
         "none": (prefix + work, bench.env()),
         "idle, modules off": (prefix + work, bench.shim_env(GPU_PROFILED_MODULES="off")),

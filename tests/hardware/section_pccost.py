@@ -49,8 +49,7 @@ def launch_rate(bench):
     summaries = []
 
     def arms(bench):
-        prefix, pinned = cost.placement()
-        work = [bench.w2, "--serve", 1, *cost.WORK, *pinned]
+        prefix, work = cost.serving(bench)
         summaries.append(bench.path(".json"))
         return {
             "tracing": (prefix + bench.profiled(work, bench.path(".pb.gz")), bench.env()),
@@ -83,8 +82,7 @@ def floor(bench):
     """The same of the bare listener: what any client of CUPTI pays. Sets of its own: one process samples a GPU at a time."""
 
     def arms(bench):
-        prefix, pinned = cost.placement()
-        work = [bench.w2, "--serve", 1, *cost.WORK, *pinned]
+        prefix, work = cost.serving(bench)
         outs.append(bench.path(".json"))
         return {"listener": (prefix + work, bench.listener_env("trace")),
                 "sampling listener": (prefix + work, bench.listener_env("pc", outs[-1]))}
@@ -153,17 +151,13 @@ def diagnose(pid, daemon):
                 print(task, *((task / name).read_text().strip() for name in ("comm", "wchan", "syscall", "stack")), flush=True)
             except OSError as error:
                 print(task, error, flush=True)
-    print(output_tail(["dmesg"]), flush=True)
+    kernel = subprocess.run(["dmesg"], capture_output=True, text=True, timeout=20, check=False).stdout.splitlines()
+    print("\n".join(kernel[-15:]), flush=True)
     state = "alive" if daemon.alive() else "ended"
     daemon.interrupt()
     done = daemon.finish(10)
     print(done.out, done.err, flush=True)
     return f"daemon {state}: {done.why()}"
-
-
-def output_tail(command, lines=15):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    return "\n".join(done.stdout.splitlines()[-lines:])
 
 
 class Training:
@@ -205,7 +199,7 @@ class Training:
             daemon.interrupt()
             self.step_until(lambda status: status["state"] == "idle")
             done = daemon.finish(30)
-        except cost.TurnError as error:
+        except (cost.TurnError, NoShim, OSError) as error:
             raise cost.TurnError(f"{' '.join(options)}: {error}; {diagnose(self.arm.popen.pid, daemon)}") from error
         if not done.ok():
             raise cost.TurnError(f"gpu-profiled --pid {' '.join(options)}: {done.why()}")

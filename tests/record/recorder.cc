@@ -221,7 +221,7 @@ void sample_context(CUcontext handle) {
   const CUptiResult result = recorder().cupti->pc_enable(&enable);
   auto* context = new Context;
   context->handle = handle;
-  read_reasons(*context);
+  if (result == CUPTI_SUCCESS) read_reasons(*context);
   lay_out(context->drained);
   lay_out(context->registered);
   if (result != CUPTI_SUCCESS || !configure(*context)) {

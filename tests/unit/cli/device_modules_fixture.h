@@ -19,8 +19,8 @@
 #include <stop_token>
 #include <thread>
 
+#include "daemon/base/clock.h"
 #include "daemon/cli/device_modules.h"
-#include "daemon/cli/session.h"
 #include "daemon/target/process.h"
 
 namespace gpuprof::cli::testing {
@@ -99,27 +99,32 @@ class DeviceModulesTest : public ::testing::Test {
   DeviceModules modules_;
 };
 
-// Memory whose first touch nobody answers: what a hostile target can set up.
+// Memory whose first touch nobody answers, unless who has it does: what a hostile target can set
+// up.
 class Unanswered {
  public:
   static constexpr size_t kBytes = 1 << 20;
-  Unanswered() : fault_fd_(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC))) {
-    memory_ = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  explicit Unanswered(size_t bytes = kBytes)
+      : bytes_(bytes),
+        fault_fd_(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK))) {
+    memory_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     uffdio_api api = {};
     api.api = UFFD_API;
     EXPECT_EQ(::ioctl(fault_fd_.get(), UFFDIO_API, &api), 0);
     uffdio_register area = {};
-    area.range = {reinterpret_cast<uintptr_t>(memory_), kBytes};
+    area.range = {reinterpret_cast<uintptr_t>(memory_), bytes_};
     area.mode = UFFDIO_REGISTER_MODE_MISSING;
     EXPECT_EQ(::ioctl(fault_fd_.get(), UFFDIO_REGISTER, &area), 0);
   }
   ~Unanswered() {
     fault_fd_.reset();  // lets the faulting thread go
-    ::munmap(memory_, kBytes);
+    ::munmap(memory_, bytes_);
   }
   [[nodiscard]] uint64_t address() const { return reinterpret_cast<uintptr_t>(memory_); }
+  [[nodiscard]] int fault_fd() const { return fault_fd_.get(); }
 
  private:
+  size_t bytes_;
   UniqueFd fault_fd_;
   void* memory_ = nullptr;
 };

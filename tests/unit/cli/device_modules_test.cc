@@ -292,45 +292,28 @@ class Hesitant {
  public:
   static constexpr size_t kBytes = 4 << 20, kAnswer = 256 << 10;
   explicit Hesitant(milliseconds delay)
-      : fault_fd_(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK))) {
-    memory_ = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    uffdio_api api = {};
-    api.api = UFFD_API;
-    EXPECT_EQ(::ioctl(fault_fd_.get(), UFFDIO_API, &api), 0);
-    uffdio_register area = {};
-    area.range = {reinterpret_cast<uintptr_t>(memory_), kBytes};
-    area.mode = UFFDIO_REGISTER_MODE_MISSING;
-    EXPECT_EQ(::ioctl(fault_fd_.get(), UFFDIO_REGISTER, &area), 0);
-    thread_ = std::jthread([this, delay](const std::stop_token& stop) { answer(stop, delay); });
-  }
-  ~Hesitant() {
-    thread_.request_stop();
-    thread_.join();
-    fault_fd_.reset();  // lets the faulting thread go
-    ::munmap(memory_, kBytes);
-  }
-  [[nodiscard]] uint64_t address() const { return reinterpret_cast<uintptr_t>(memory_); }
+      : thread_([this, delay](const std::stop_token& stop) { answer(stop, delay); }) {}
+  [[nodiscard]] uint64_t address() const { return memory_.address(); }
 
  private:
   void answer(const std::stop_token& stop, milliseconds delay) const {
     while (!stop.stop_requested()) {
-      pollfd wait = {fault_fd_.get(), POLLIN, 0};
+      pollfd wait = {memory_.fault_fd(), POLLIN, 0};
       uffd_msg message = {};
       if (::poll(&wait, 1, 20) != 1 ||
-          ::read(fault_fd_.get(), &message, sizeof message) != sizeof message)
+          ::read(memory_.fault_fd(), &message, sizeof message) != sizeof message)
         continue;
       std::this_thread::sleep_for(delay);
       uffdio_zeropage pages = {};
-      const uint64_t base = reinterpret_cast<uintptr_t>(memory_);
+      const uint64_t base = memory_.address();
       pages.range.start = base + (message.arg.pagefault.address - base) / kAnswer * kAnswer;
       pages.range.len = kAnswer;
-      ::ioctl(fault_fd_.get(), UFFDIO_ZEROPAGE, &pages);
+      ::ioctl(memory_.fault_fd(), UFFDIO_ZEROPAGE, &pages);
     }
   }
 
-  UniqueFd fault_fd_;
-  void* memory_ = nullptr;
-  std::jthread thread_;
+  Unanswered memory_{kBytes};
+  std::jthread thread_;  // stops first
 };
 
 TEST_F(DeviceModulesTest, ATargetThatAnswersSlowlyIsGivenUpToo) {
