@@ -203,7 +203,11 @@ const DebugInfo::Range* DebugInfo::covering(const std::vector<Range>& ranges, ui
 bool DebugInfo::lines_bounded(Dwarf_Die* cu) const {
   Dwarf_Attribute memory;
   Dwarf_Word offset = 0;
-  Dwarf_Attribute* attr = dwarf_attr(cu, DW_AT_stmt_list, &memory);
+  // Without a directory's name libdw (0.192) reads from null at a DW_LNE_define_file. Compilers
+  // give each unit one.
+  Dwarf_Attribute* attr = dwarf_attr(cu, DW_AT_comp_dir, &memory);
+  if (attr == nullptr || dwarf_formstring(attr) == nullptr) return false;
+  attr = dwarf_attr(cu, DW_AT_stmt_list, &memory);
   if (attr == nullptr || dwarf_formudata(attr, &offset) != 0) return false;
   size_t names = 0;
   if (elf_getshdrstrndx(elf_, &names) != 0) return false;

@@ -37,6 +37,24 @@ class TablesTest : public testing::Test {
   std::shared_ptr<unwind::AddressSpace> space_;
 };
 
+// libdw takes the length of the directory's name, which is null here.
+TEST_F(TablesTest, AUnitWithoutADirectoryHasNoLines) {
+  auto file = ElfFile::from_memory(read_file(NO_DIRECTORY));
+  ASSERT_TRUE(file.has_value());
+  const auto debug = DebugInfo::open((*file)->elf());
+  ASSERT_NE(debug, nullptr);
+  uint64_t units = 0;
+  for (const ElfFile::Segment& segment : (*file)->segments()) {
+    for (uint64_t at = 0; at < segment.memory_size; ++at) {
+      const auto found = debug->find(segment.address + at);
+      if (!found) continue;
+      ++units;
+      EXPECT_EQ(found->frames.at(0).line, 0u);
+    }
+  }
+  EXPECT_EQ(units, 2u) << "its two bytes of code";
+}
+
 TEST_F(TablesTest, NoSymbolBeyondTheEndOfOne) {
   auto file = ElfFile::from_memory(read_file(FIXTURE));
   ASSERT_TRUE(file.has_value());
