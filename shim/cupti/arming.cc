@@ -309,6 +309,7 @@ void Arming::flush(uint64_t now_ns) noexcept {
   last_flush_ns_ = now_ns;
   const Guard guard = Guard::lock();
   if (phase() == Phase::kInert) return;
+  if (pc_sampling().holds_flushes(guard, shim::monotonic_ns())) return;
   (void)guard.flush_all(false);
   follow_rule(guard);
 }

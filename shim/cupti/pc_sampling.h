@@ -69,7 +69,7 @@ class PcSampling {
   static constexpr uint64_t kDestroyPatienceNs = 1'000'000'000;
   /// The same for a launch that must not happen in a window: once in a process, and what hangs on
   /// it is the application. Long enough for a holder that lost its CPU on a busy machine.
-  static constexpr uint64_t kStopPatienceNs = 250'000'000;
+  static constexpr uint64_t kStopPatienceNs = 1'000'000'000;
   static constexpr uint64_t kWindowNs = 50'000'000;
   /// A launch-bound program stands nearly still in a window (one launch in 0.8 ms on an H200), so
   /// the share of the time that is spent in them bounds what they cost: 4 %.
@@ -133,6 +133,10 @@ class PcSampling {
   void on_tracing(const Guard& guard, CUcontext context, uint32_t context_id) noexcept;
 
   // Service thread.
+  /// Whether a window is open in which a flush must wait: a launch that is to close it needs the
+  /// Guard, and the flush may take long, or wait for that launch's callback. Not for ever: a window
+  /// stays open while nothing is launched, and the last records are wanted then.
+  [[nodiscard]] bool holds_flushes(const Guard& guard, uint64_t now_ns) const noexcept;
   /// What is wanted, and the drains that nobody else does; once a round.
   void round(const shim::Demand& demand, uint64_t now_ns) noexcept;
   /// The last drain, at exit.

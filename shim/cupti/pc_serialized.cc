@@ -15,6 +15,10 @@ bool PcSampling::window_due() const noexcept {
   return due_ns != kNever && shim::monotonic_coarse_ns() >= due_ns;
 }
 
+bool PcSampling::holds_flushes(const Guard& /*guard*/, uint64_t now_ns) const noexcept {
+  return window_.load(std::memory_order_relaxed) && now_ns - window_began_ns_ < kStrayNs;
+}
+
 /// In a launch-exit callback of the context: opens or closes its window when it is time.
 void PcSampling::step_window(const Guard& guard, PcContext& on, uint64_t now_ns) noexcept {
   if (on.serializing()) {

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "shim/core/clock.h"
 #include "tests/unit/shim/pc_target.h"
 
 namespace gpuprof::testing {
@@ -239,6 +240,27 @@ TEST(CuptiPcSerialized, RacingThreads) {
           target.reach([&] { return target.shim.status().pc_state == GPUPROF_PC_REFUSED; }));
     }));
   }
+}
+
+// A flush may wait for the callback of a launch, and that of a collective waits for the Guard.
+TEST(CuptiPcSerialized, NoFlushStandsBetweenACollectiveAndTheWindow) {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_FLUSH_WAITS", "1"}}), [] {
+    Target target;
+    CUfunction nccl = load_function("ncclDevKernel_AllReduce");
+    ASSERT_TRUE(target.sample(GPUPROF_TIER_SERIALIZED, 12)) << target.why();
+    ASSERT_TRUE(target.reach([&] {
+      if (!window_is_open()) return false;
+      // A flush would be due twice in this time. A window that the test has slept through is not
+      // kept from them any more.
+      const uint64_t before = totals().flushes.load();
+      (void)target.shim.wait_until([&] { return totals().flushes.load() != before; }, {}, 200);
+      return shim::monotonic_ns() - windows().back().time_ns < 700'000'000;
+    }));
+    ASSERT_TRUE(window_is_open());
+    launch(nccl);
+    EXPECT_FALSE(window_is_open());
+    ASSERT_TRUE(target.reach([&] { return target.shim.status().pc_state == GPUPROF_PC_REFUSED; }));
+  }));
 }
 
 // What was asked for is over, the window is not: it ends in a launch, and this one comes first.
