@@ -146,12 +146,19 @@ void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_i
 }
 
 void PcSampling::end(const Guard& guard, PcContext& on) noexcept {
-  if (on.serializing()) window_over();
+  disable(guard, on, true);
+  gone();
+}
+
+/// A window of it is over when CUPTI has answered: until then a launch that must not be in one
+/// waits.
+void PcSampling::disable(const Guard& guard, PcContext& on, bool drain_first) noexcept {
+  const bool serializing = on.serializing();
   {
     const Switching switching(*this);
-    on.disable(guard, true);
+    on.disable(guard, drain_first);
   }
-  gone();
+  if (serializing) window_over();
 }
 
 /// A context went off: its GPU is free for another one.
@@ -323,11 +330,7 @@ void PcSampling::fail(const Guard& guard, PcContext& on, const PcRefusal& refusa
 }
 
 void PcSampling::switch_off_undrained(const Guard& guard, PcContext& on) noexcept {
-  if (on.serializing()) window_over();
-  {
-    const Switching switching(*this);
-    on.disable(guard, false);
-  }
+  disable(guard, on, false);
   gone();
 }
 

@@ -174,6 +174,7 @@ class PcSampling {
   void step(const Guard& guard, CUcontext context, uint32_t context_id, uint64_t now_ns) noexcept;
   void begin(const Guard& guard, CUcontext context, uint32_t context_id, uint64_t now_ns) noexcept;
   void end(const Guard& guard, PcContext& on) noexcept;
+  void disable(const Guard& guard, PcContext& on, bool drain_first) noexcept;
   void switch_off_undrained(const Guard& guard, PcContext& on) noexcept;
   void gone() noexcept;
   void bury(const Guard& guard) noexcept;

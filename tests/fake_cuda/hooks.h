@@ -61,6 +61,7 @@ enum class Key : uint32_t {
   kGraphPcData,
   kHashReplaced,
   kDropOnDevice,
+  kPcStopMs,
   kCount,
 };
 

@@ -277,6 +277,7 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingStop(CUpti_PCSamplingStopParams* params) 
   check_place("cuptiPCSamplingStop", Inside::kLaunchEnter);
   const auto bad = refused(params, CUpti_PCSamplingStopParamsSize, kStop);
   if (bad != CUPTI_SUCCESS) return fail(bad);
+  sleep_ms(driver_interface()->setting(Key::kPcStopMs));
   std::lock_guard lock(pc_mutex());
   PcSampler* sampler = find_pc_sampler(params->ctx);
   if (sampler == nullptr || !sampler->started) return fail(CUPTI_ERROR_INVALID_OPERATION);

@@ -63,6 +63,7 @@ constexpr Entry kEntries[] = {
     {Key::kGraphPcData, "graph_pc_data", 0},
     {Key::kHashReplaced, "hash_replaced", 0},
     {Key::kDropOnDevice, "drop_on_device", 0},
+    {Key::kPcStopMs, "pc_stop_ms", 0},
 };
 static_assert(sizeof(kEntries) / sizeof(kEntries[0]) == static_cast<size_t>(Key::kCount));
 

@@ -280,6 +280,26 @@ TEST(CuptiPcSerialized, ACollectiveAfterTheReleaseEndsTheWindowToo) {
   }));
 }
 
+// The launch of another thread that ends it is inside CUPTI: kernels are still serialized.
+TEST(CuptiPcSerialized, ACollectiveWaitsForTheEndOfAWindow) {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_PC_STOP_MS", "300"}}), [] {
+    Target target;
+    CUfunction nccl = load_function("ncclDevKernel_AllReduce");
+    ASSERT_TRUE(target.sample(GPUPROF_TIER_SERIALIZED, 12)) << target.why();
+    ASSERT_TRUE(target.reach(window_is_open));
+    target.shim.request(GPUPROF_TIER_TRACE);
+    target.shim.wait_for_round();
+    target.shim.wait_for_round();
+    ASSERT_TRUE(window_is_open());
+    std::thread ending([&] { target.run(); });
+    usleep(100'000);
+    launch(nccl);
+    EXPECT_FALSE(window_is_open());
+    ending.join();
+    ASSERT_TRUE(target.reach([&] { return target.shim.status().pc_state == GPUPROF_PC_OFF; }));
+  }));
+}
+
 TEST(CuptiPcSerialized, WindowsComeBackWhenItIsAskedForAgain) {
   EXPECT_CLEAN(run_target(armed_with(), [] {
     Target target;
