@@ -175,7 +175,9 @@ void PcSampling::gone() noexcept {
 void PcSampling::bury(const Guard& /*guard*/) noexcept {
   for (std::atomic<CUcontext>& slot : dead_) {
     if (slot.load(std::memory_order_relaxed) == nullptr) continue;
-    PcContext* own = find(slot.exchange(nullptr));
+    CUcontext context = slot.exchange(nullptr);
+    forget_stuck(context);
+    PcContext* own = find(context);
     if (own == nullptr) continue;
     shim::count_drop(GPUPROF_DROP_PC_LOST_DRAINS);
     if (own->serializing()) window_over();
@@ -198,10 +200,14 @@ void PcSampling::end_strays(const Guard& guard, uint64_t now_ns) noexcept {
 }
 
 void PcSampling::unstick(const Guard& guard, CUcontext context) noexcept {
+  bury(guard);
   PcContext* on = find_stuck(context);
   if (on == nullptr) return;
-  const Switching switching(*this);
-  on->unstick(guard);
+  {
+    const Switching switching(*this);
+    on->unstick(guard);
+  }
+  note_stuck();
 }
 
 bool PcSampling::switch_off(const Guard& guard, CUcontext context, uint64_t now_ns) noexcept {
@@ -229,6 +235,7 @@ void PcSampling::on_context_created(CUcontext context) noexcept {
   if (arming().captures().in_progress(now_ns)) return;  // its first launch is another occasion
   const Guard guard = Guard::try_lock();
   if (!guard.held() || switching_ || arming().phase() != Phase::kTracing) return;
+  bury(guard);  // the new one may have the handle of one that is gone
   uint32_t id = 0;
   if (config_.tier == GPUPROF_TIER_OFF || guard.context_id_of(context, &id) != CUPTI_SUCCESS) {
     return;
@@ -237,7 +244,7 @@ void PcSampling::on_context_created(CUcontext context) noexcept {
 }
 
 void PcSampling::on_context_destroying(CUcontext context) noexcept {
-  if (!attention()) return;
+  if (!attention() && !stuck()) return;
   const CallbackScope scope;
   const Guard guard = Guard::try_lock_for(kDestroyPatienceNs);
   if (!guard.held()) {
@@ -259,7 +266,7 @@ void PcSampling::on_context_destroying(CUcontext context) noexcept {
     refused_count_ = 0;
     changed();
   }
-  if (PcContext* gone_too = find_stuck(context)) gone_too->forget();
+  forget_stuck(context);
 }
 
 void PcSampling::on_module_change(CUcontext context) noexcept {

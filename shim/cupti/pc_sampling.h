@@ -125,8 +125,8 @@ class PcSampling {
   // In Arming's launch-exit callback.
   /// Before kernel activity is enabled: it is refused while CUPTI samples.
   void unstick(const Guard& guard, CUcontext context) noexcept;
-  /// A context could not be switched off. With the Guard.
-  [[nodiscard]] bool stuck() const noexcept;
+  /// A context could not be switched off. Any thread.
+  [[nodiscard]] bool stuck() const noexcept { return stuck_.load(std::memory_order_relaxed); }
   /// Disarming: disables what may be disabled here. True if nothing is left on.
   bool switch_off(const Guard& guard, CUcontext context, uint64_t now_ns) noexcept;
   /// Tracing has just begun in a launch of `context`.
@@ -202,6 +202,8 @@ class PcSampling {
   [[nodiscard]] bool is_refused_context(uint32_t context_id) const noexcept;
   PcContext* find(CUcontext context) noexcept;
   PcContext* find_stuck(CUcontext context) noexcept;
+  void forget_stuck(CUcontext context) noexcept;
+  void note_stuck() noexcept;
   PcContext* free_slot() noexcept;
   [[nodiscard]] const PcContext* on_device(uint32_t device) const noexcept;
   void publish() noexcept;
@@ -212,6 +214,7 @@ class PcSampling {
 
   std::atomic<bool> attention_{false};
   std::atomic<bool> wanted_{false};
+  std::atomic<bool> stuck_{false};
   /// Never 0, which a fresh thread's state has.
   std::atomic<uint32_t> stamp_{1};
   /// A launch came by since the last round, handled or put off.

@@ -161,6 +161,7 @@ void PcSampling::go_inert() noexcept {
   if (!guard.held()) return;
   for (PcContext& context : contexts_) context.forget();
   contexts_on_ = 0;
+  note_stuck();
   config_ = PcConfig{};
   // A reader that comes after the exit still wants to know why nothing was sampled.
   if (status_.state != GPUPROF_PC_REFUSED) {
@@ -186,11 +187,18 @@ PcContext* PcSampling::find_stuck(CUcontext context) noexcept {
   return nullptr;
 }
 
-bool PcSampling::stuck() const noexcept {
-  for (const PcContext& candidate : contexts_) {
-    if (candidate.stuck()) return true;
-  }
-  return false;
+/// A context that CUPTI refused to switch off is gone, and its sampling with it.
+void PcSampling::forget_stuck(CUcontext context) noexcept {
+  PcContext* gone = find_stuck(context);
+  if (gone == nullptr) return;
+  gone->forget();
+  note_stuck();
+}
+
+void PcSampling::note_stuck() noexcept {
+  bool any = false;
+  for (const PcContext& candidate : contexts_) any |= candidate.stuck();
+  stuck_.store(any, std::memory_order_relaxed);
 }
 
 PcContext* PcSampling::free_slot() noexcept {
@@ -269,6 +277,7 @@ void PcSampling::publish() noexcept {
     status.reason = last_refusal_.reason;
     text = last_refusal_.text;
   }
+  note_stuck();
   attention_.store(contexts_on_ != 0 || (possible && config_.tier != GPUPROF_TIER_OFF),
                    std::memory_order_relaxed);
   // An open window is watched until it is closed, whatever is wanted since.

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <ostream>
 #include <string>
+#include <thread>
 
 #include "tests/unit/shim/pc_target.h"
 
@@ -204,6 +205,71 @@ TEST(CuptiPcFaults, ARefusedDisableIsNotTriedForEver) {
       return target.shim.status().reason == GPUPROF_REASON_ENABLE_FAILED;
     })) << "given up after five";
   }));
+}
+
+/// The advice that a context which could not be switched off is worth, at an arm that fails.
+bool blames_a_stuck_context(Target& target) {
+  target.shim.release();
+  EXPECT_TRUE(target.reach(GPUPROF_STATE_IDLE)) << target.shim.status().reason_text;
+  fake_cuda_set("enable_fail", "10:7");
+  target.shim.request(GPUPROF_TIER_TRACE);
+  EXPECT_TRUE(
+      target.reach([&] { return target.shim.status().reason == GPUPROF_REASON_ENABLE_FAILED; }));
+  return std::string(target.shim.status().reason_text).find("restart the process") !=
+         std::string::npos;
+}
+
+TEST(CuptiPcFaults, AStuckContextIsForgottenWithTheContext) {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_PC_FAIL", "2:1"}}), [] {
+    Target target;
+    ASSERT_TRUE(target.sample()) << target.why();
+    CUcontext sampled = nullptr, other = nullptr;
+    ASSERT_EQ(cuCtxGetCurrent(&sampled), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxCreate_v4(&other, nullptr, 0, 0), CUDA_SUCCESS);
+    cuCtxSetCurrent(sampled);
+    target.shim.request(GPUPROF_TIER_TRACE);  // nothing of PC sampling is wanted from here on
+    ASSERT_TRUE(target.reach(GPUPROF_STATE_TRACING));
+    ASSERT_EQ(cuCtxDestroy_v2(sampled), CUDA_SUCCESS);
+    cuCtxSetCurrent(other);
+    EXPECT_FALSE(blames_a_stuck_context(target)) << target.shim.status().reason_text;
+  }));
+}
+
+// An enable on another GPU has the Guard for longer than the callback of the destroyed one tries.
+TEST(CuptiPcFaults, AStuckContextThatGoesBesideAnEnableIsForgotten) {
+  EXPECT_CLEAN(
+      run_target(armed_with({{"FAKE_CUDA_PC_FAIL", "2:1"}, {"FAKE_CUDA_DEVICES", "2"}}), [] {
+        Target target;
+        CUcontext stuck = nullptr, second = nullptr;
+        ASSERT_EQ(cuCtxGetCurrent(&stuck), CUDA_SUCCESS);
+        ASSERT_EQ(cuDevicePrimaryCtxRetain(&second, 1), CUDA_SUCCESS);
+        ASSERT_TRUE(target.sample()) << target.why();
+        // Another period needs a disable, which is refused, and the enable after it too.
+        target.shim.request(GPUPROF_TIER_CONTINUOUS, GPUPROF_LEASE_MS_MAX, UINT32_MAX, 12);
+        ASSERT_TRUE(
+            target.reach([&] { return target.shim.status().pc_state == GPUPROF_PC_REFUSED; }));
+        const uint64_t skipped = counter(target.shim, GPUPROF_PC_COUNT_SKIPPED_GUARD);
+        fake_cuda_set("pc_enable_ms", "3000");
+        std::thread enabling([&] {
+          cuCtxSetCurrent(second);
+          EXPECT_TRUE(target.reach([&] { return target.shim.status().pc_contexts == 1; }));
+        });
+        // A thread's first launch looks, and cannot have the Guard.
+        const auto look = [&] {
+          std::thread([&] {
+            cuCtxSetCurrent(stuck);
+            target.run();
+          }).join();
+        };
+        EXPECT_TRUE(target.shim.wait_until(
+            [&] { return counter(target.shim, GPUPROF_PC_COUNT_SKIPPED_GUARD) >= skipped + 20; },
+            look));
+        EXPECT_EQ(cuCtxDestroy_v2(stuck), CUDA_SUCCESS);
+        enabling.join();
+        fake_cuda_set("pc_fail", "");
+        cuCtxSetCurrent(second);
+        EXPECT_FALSE(blames_a_stuck_context(target)) << target.shim.status().reason_text;
+      }));
 }
 
 TEST(CuptiPcFaults, OutOfMemoryHeals) {
