@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/cubin/byte_reader.h"
+#include "daemon/base/byte_reader.h"
 
 namespace gpuprof::cubin {
 namespace {

@@ -3,90 +3,44 @@
 // CfiCursor: reads a part of a section with call frame information, whose bytes are hostile.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
+
+#include "daemon/base/byte_reader.h"
 
 namespace gpuprof::unwind {
 
 // A part [begin, end) of a section, in section offsets: pointers in CFI are relative to the place
-// they stand at. Reading past the end gives 0 and latches failed(); the cursor then stays at the
-// end, so a loop over `!done()` ends. An LEB128 has at most 10 bytes (64 bits), so that reading one
-// is no loop over the section.
+// they stand at. Fails like the ByteReader that it is.
 class CfiCursor {
  public:
   CfiCursor(std::span<const uint8_t> section, uint64_t begin, uint64_t end)
-      : section_(section), at_(begin), end_(end) {
-    if (end_ > section_.size()) end_ = section_.size();
-    if (at_ > end_) fail();
+      : end_(std::min<uint64_t>(end, section.size())),
+        begin_(std::min(begin, end_)),
+        reader_(std::as_bytes(section.subspan(begin_, end_ - begin_))) {
+    if (begin > end_) reader_.skip(1);
   }
 
-  [[nodiscard]] bool failed() const { return failed_; }
-  [[nodiscard]] bool done() const { return at_ >= end_; }
-  [[nodiscard]] uint64_t offset() const { return at_; }
+  [[nodiscard]] bool failed() const { return reader_.failed(); }
+  [[nodiscard]] bool done() const { return reader_.done(); }
+  [[nodiscard]] uint64_t offset() const { return begin_ + reader_.offset(); }
   [[nodiscard]] uint64_t end() const { return end_; }
 
   // Little-endian: ElfFile takes no other files.
   template <class T>
   T fixed() {
-    T value{};
-    if (end_ - at_ < sizeof(T)) {
-      fail();
-      return value;
-    }
-    std::memcpy(&value, section_.data() + at_, sizeof(T));
-    at_ += sizeof(T);
-    return value;
+    return reader_.fixed<T>();
   }
-
-  uint64_t uleb() {
-    unsigned shift = 0;
-    uint8_t last = 0;
-    return leb(shift, last);
-  }
-
-  int64_t sleb() {
-    unsigned shift = 0;
-    uint8_t last = 0;
-    uint64_t value = leb(shift, last);
-    if (shift < 64 && (last & 0x40) != 0) value |= ~uint64_t{0} << shift;
-    return static_cast<int64_t>(value);
-  }
-
-  void skip(uint64_t count) {
-    if (count > end_ - at_) {
-      fail();
-    } else {
-      at_ += count;
-    }
-  }
+  uint64_t uleb() { return reader_.uleb(); }
+  int64_t sleb() { return reader_.sleb(); }
+  void skip(uint64_t count) { reader_.skip(count); }
 
  private:
-  static constexpr unsigned kMaxLebBits = 70;
-
-  uint64_t leb(unsigned& shift, uint8_t& last) {
-    uint64_t value = 0;
-    while (shift < kMaxLebBits && at_ < end_) {
-      last = section_[at_++];
-      if (shift < 64) value |= uint64_t{last & 0x7fu} << shift;
-      shift += 7;
-      if ((last & 0x80) == 0) return value;
-    }
-    fail();
-    last = 0;
-    return 0;
-  }
-
-  void fail() {
-    failed_ = true;
-    at_ = end_;
-  }
-
-  std::span<const uint8_t> section_;
-  uint64_t at_;
   uint64_t end_;
-  bool failed_ = false;
+  uint64_t begin_;
+  ByteReader reader_;
 };
 
 }  // namespace gpuprof::unwind

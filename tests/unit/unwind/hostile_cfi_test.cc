@@ -10,6 +10,7 @@
 #include <functional>
 #include <string>
 
+#include "daemon/unwind/cfi_cursor.h"
 #include "daemon/unwind/cfi_expression.h"
 #include "daemon/unwind/elf_cfi.h"
 #include "daemon/unwind/elf_file.h"
@@ -118,6 +119,24 @@ void expect_cheap(const std::function<void()>& work) {
   work();
   EXPECT_LT(thread_seconds() - start, kMaxSeconds);
   EXPECT_LT(peak_kb() - before, kMaxGrowthKb);
+}
+
+TEST(HostileCfi, APartThatLeavesItsSectionIsCutOrFails) {
+  const Bytes section = repeat(1, 8);
+  CfiCursor cut(section, 6, 100);
+  EXPECT_EQ(cut.end(), 8u);
+  EXPECT_EQ(cut.offset(), 6u);
+  EXPECT_EQ(cut.fixed<uint16_t>(), 0x0101u);
+  EXPECT_EQ(cut.offset(), 8u);
+  EXPECT_TRUE(cut.done());
+  EXPECT_FALSE(cut.failed());
+  for (const uint64_t begin : {uint64_t{9}, UINT64_MAX}) {
+    const CfiCursor outside(section, begin, UINT64_MAX);
+    EXPECT_TRUE(outside.failed());
+    EXPECT_TRUE(outside.done());
+    EXPECT_EQ(outside.offset(), 8u);
+  }
+  EXPECT_TRUE(CfiCursor(section, 5, 4).failed());
 }
 
 TEST(HostileCfi, StatesRememberedForEver) {

@@ -9,12 +9,15 @@
 #include <span>
 #include <string_view>
 
-namespace gpuprof::cubin {
+namespace gpuprof {
 
 // Reading past the end gives 0 or "" and latches failed(); the cursor then stays at the end, so a
-// loop over `!done()` ends. Views point into the bytes given.
+// loop over `!done()` ends. A longer LEB128 than kMaxLebBytes fails too, so that reading one is no
+// loop over the section. Views point into the bytes given.
 class ByteReader {
  public:
+  static constexpr unsigned kMaxLebBytes = 10;  // 64 bits
+
   explicit ByteReader(std::span<const std::byte> bytes)
       : begin_(reinterpret_cast<const uint8_t*>(bytes.data())),
         cursor_(begin_),
@@ -38,31 +41,13 @@ class ByteReader {
     return value;
   }
 
-  // LEB128; bits beyond the 64th are dropped, as every producer's reader does.
-  uint64_t uleb() {
-    uint64_t value = 0;
-    for (unsigned shift = 0; cursor_ != end_; shift += 7) {
-      const uint8_t byte = *cursor_++;
-      if (shift < 64) value |= uint64_t{byte & 0x7fu} << shift;
-      if ((byte & 0x80) == 0) return value;
-    }
-    fail();
-    return 0;
-  }
+  // LEB128 (DWARF 5, 7.6); bits beyond the 64th are dropped.
+  uint64_t uleb() { return leb().value; }
 
   int64_t sleb() {
-    uint64_t value = 0;
-    unsigned shift = 0;
-    while (cursor_ != end_) {
-      const uint8_t byte = *cursor_++;
-      if (shift < 64) value |= uint64_t{byte & 0x7fu} << shift;
-      shift += 7;
-      if ((byte & 0x80) != 0) continue;
-      if (shift < 64 && (byte & 0x40) != 0) value |= ~uint64_t{0} << shift;
-      return static_cast<int64_t>(value);
-    }
-    fail();
-    return 0;
+    const Leb read = leb();
+    const bool negative = read.bits < 64 && (read.last & 0x40) != 0;
+    return static_cast<int64_t>(read.value | (negative ? ~uint64_t{0} << read.bits : 0));
   }
 
   std::string_view string() {
@@ -76,6 +61,8 @@ class ByteReader {
     return {text, static_cast<size_t>(reinterpret_cast<const char*>(nul) - text)};
   }
 
+  void skip(uint64_t count) { static_cast<void>(take(count)); }
+
   std::span<const std::byte> take(uint64_t count) {
     if (count > left()) {
       fail();
@@ -87,6 +74,24 @@ class ByteReader {
   }
 
  private:
+  struct Leb {
+    uint64_t value = 0;
+    unsigned bits = 0;
+    uint8_t last = 0;
+  };
+
+  Leb leb() {
+    Leb read;
+    while (read.bits < 7 * kMaxLebBytes && cursor_ != end_) {
+      read.last = *cursor_++;
+      if (read.bits < 64) read.value |= uint64_t{read.last & 0x7fu} << read.bits;
+      read.bits += 7;
+      if ((read.last & 0x80) == 0) return read;
+    }
+    fail();
+    return {};
+  }
+
   void fail() {
     failed_ = true;
     cursor_ = end_;
@@ -98,4 +103,4 @@ class ByteReader {
   bool failed_ = false;
 };
 
-}  // namespace gpuprof::cubin
+}  // namespace gpuprof
