@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "daemon/symbolize/demangle.h"
+#include "daemon/symbolize/line_check.h"
 #include "daemon/unwind/maps_line.h"
 
 namespace gpuprof::symbolize {
@@ -199,14 +200,14 @@ const DebugInfo::Range* DebugInfo::covering(const std::vector<Range>& ranges, ui
   return nullptr;
 }
 
-// A line program of one byte a row costs libdw some 40 bytes a row.
-bool DebugInfo::lines_bounded(Dwarf_Die* cu) const {
+bool DebugInfo::lines_readable(Dwarf_Die* cu) const {
   Dwarf_Attribute memory;
   Dwarf_Word offset = 0;
-  // Without a directory's name libdw (0.192) reads from null at a DW_LNE_define_file. Compilers
-  // give each unit one.
+  LineUnit unit;
   Dwarf_Attribute* attr = dwarf_attr(cu, DW_AT_comp_dir, &memory);
-  if (attr == nullptr || dwarf_formstring(attr) == nullptr) return false;
+  unit.has_directory = attr != nullptr && dwarf_formstring(attr) != nullptr;
+  Dwarf_Die same;
+  if (dwarf_diecu(cu, &same, &unit.address_bytes, nullptr) == nullptr) return false;
   attr = dwarf_attr(cu, DW_AT_stmt_list, &memory);
   if (attr == nullptr || dwarf_formudata(attr, &offset) != 0) return false;
   size_t names = 0;
@@ -219,13 +220,8 @@ bool DebugInfo::lines_bounded(Dwarf_Die* cu) const {
       continue;
     }
     const Elf_Data* data = elf_rawdata(scn, nullptr);
-    if (data == nullptr || data->d_buf == nullptr || data->d_size < 4 ||
-        offset > data->d_size - 4) {
-      return false;
-    }
-    uint32_t length = 0;  // 0xffffffff (64-bit DWARF) is refused too
-    std::memcpy(&length, static_cast<const char*>(data->d_buf) + offset, sizeof length);
-    return length <= kMaxLineProgramBytes;
+    if (data == nullptr || data->d_buf == nullptr) return false;
+    return may_read_lines({static_cast<const std::byte*>(data->d_buf), data->d_size}, offset, unit);
   }
   return false;
 }
@@ -237,7 +233,7 @@ DebugInfo::Unit* DebugInfo::unit(Dwarf_Off offset, Dwarf_Die* cu) {
   if (loaded_.size() >= kMaxUnits && !load()) return nullptr;
   if (dwarf_offdie(dwarf_.get(), offset, cu) == nullptr) return nullptr;
   Unit& unit = loaded_[offset];
-  unit.has_lines = lines_bounded(cu);
+  unit.has_lines = lines_readable(cu);
   size_t budget = kMaxDies;
   collect_functions(cu, 0, budget, [&](Dwarf_Die* die) {
     const Dwarf_Off at = dwarf_dieoffset(die);

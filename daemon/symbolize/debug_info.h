@@ -32,7 +32,6 @@ struct DebugFrames {
 class DebugInfo {
  public:
   static constexpr size_t kMaxUnits = 512;
-  static constexpr uint64_t kMaxLineProgramBytes = uint64_t{4} << 20;
 
   // Null if the file has no usable DWARF. `elf` must outlive it.
   static std::unique_ptr<DebugInfo> open(Elf* elf);
@@ -61,7 +60,7 @@ class DebugInfo {
   bool load();
   void index_units();
   Unit* unit(Dwarf_Off offset, Dwarf_Die* cu);
-  [[nodiscard]] bool lines_bounded(Dwarf_Die* cu) const;
+  [[nodiscard]] bool lines_readable(Dwarf_Die* cu) const;
   static const Range* covering(const std::vector<Range>& ranges, uint64_t address);
 
   Elf* elf_;
