@@ -166,6 +166,7 @@ std::string human_summary(const Session& session, const join::JoinResult& result
     row("call paths", "exact " + percent(account.exact_ns, account.received_ns) + ", sampled " +
                           percent(account.sampled_ns, account.received_ns) + ", unmatched " +
                           percent(sum(account.unattributed_ns), account.received_ns));
+  if (const std::string text = not_exact(result.stats); !text.empty()) row("not exact", text);
   if (stacks > 0) row("stacks", grouped(stacks) + " taken, " + percent(whole, stacks) + " whole");
   if (session.options().tier > GPUPROF_TIER_TRACE) {
     for (const auto& [name, text] : pc_rows(pc_total(session, result, assembled))) row(name, text);
@@ -234,16 +235,7 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
   json.end_array();
   json.key("join");
   json.begin_object();
-  json.field("launches", result.stats.launches);
-  json.field("launches_without_stack", result.stats.launches_without_stack);
-  json.field("launches_never_executed", result.stats.launches_never_executed);
-  json.field("launches_evicted", result.stats.launches_evicted);
-  json.field("executions_resolved_early", result.stats.executions_resolved_early);
-  json.field("executions_folded", result.stats.executions_folded);
-  json.field("streams_folded", result.stats.streams_folded);
-  json.field("rows_folded", result.stats.rows_folded);
-  json.field("stacks_trimmed", result.stats.stacks_trimmed);
-  json.field("processes_refused", result.stats.processes_refused);
+  write_join(json, result.stats);
   json.field("programs_refused", const_cast<Session&>(session).recorder().programs_refused());
   json.field("labels_suppressed", assembled.labels_suppressed);
   json.end_object();

@@ -125,6 +125,32 @@ void write_rings(JsonWriter& json, const probe::ProbeCounters& counters) {
   json.end_object();
 }
 
+void write_join(JsonWriter& json, const join::JoinStats& stats) {
+  json.field("launches", stats.launches);
+  json.field("launches_without_stack", stats.launches_without_stack);
+  json.field("launches_duplicate", stats.launches_duplicate);
+  json.field("launches_retired", stats.launches_retired);
+  json.field("launches_never_executed", stats.launches_never_executed);
+  json.field("launches_evicted", stats.launches_evicted);
+  json.field("executions_resolved_early", stats.executions_resolved_early);
+  json.field("executions_folded", stats.executions_folded);
+  json.field("streams_folded", stats.streams_folded);
+  json.field("rows_folded", stats.rows_folded);
+  json.field("stacks_trimmed", stats.stacks_trimmed);
+  json.field("executions_beside_another", stats.executions_beside_another);
+  json.field("processes_refused", stats.processes_refused);
+  json.field("pc_resolved_early", stats.pc_resolved_early);
+  json.field("pc_folded", stats.pc_folded);
+  json.field("pc_stacks_trimmed", stats.pc_stacks_trimmed);
+}
+
+std::string not_exact(const join::JoinStats& stats) {
+  const uint64_t count = stats.executions_beside_another;
+  if (count == 0) return "";
+  return grouped(count) + (count == 1 ? " execution" : " executions") +
+         " of launches that had one already";
+}
+
 std::string not_seen(const probe::ProbeCounters& counters) {
   std::string out;
   if (const uint64_t children = counters.bpf[GPUPROF_BPF_WATCH_FULL]; children > 0)

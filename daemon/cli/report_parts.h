@@ -10,6 +10,7 @@
 
 #include "daemon/cli/json_writer.h"
 #include "daemon/join/accounting.h"
+#include "daemon/join/joiner.h"
 #include "daemon/probe/probe_session.h"
 
 namespace gpuprof::cli {
@@ -32,6 +33,12 @@ void write_accounting(JsonWriter& json, const join::Accounting& account);
 
 // One object: what became of the rings' records, and every counter of the BPF programs.
 void write_rings(JsonWriter& json, const probe::ProbeCounters& counters);
+
+// Members of an open object: what the joiner did, of all processes.
+void write_join(JsonWriter& json, const join::JoinStats& stats);
+
+// Executions that shared their launch's id with another one, in one line; empty: none.
+std::string not_exact(const join::JoinStats& stats);
 
 // Whose GPU work may be missing, in one line; empty: nobody's.
 std::string not_seen(const probe::ProbeCounters& counters);

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <bit>
+
 namespace gpuprof::cli {
 namespace {
 
@@ -41,6 +44,32 @@ TEST(ReportParts, EveryCounterOfTheBpfProgramsIsInTheSummary) {
   EXPECT_NE(text.find("\"watch_full\": 1012"), std::string::npos) << text;
   EXPECT_NE(text.find("\"invisible_task\": 1002"), std::string::npos) << text;
   EXPECT_NE(text.find("\"bad_count\": 1009"), std::string::npos) << text;
+}
+
+TEST(ReportParts, EveryCounterOfTheJoinIsInTheSummary) {
+  std::array<uint64_t, sizeof(join::JoinStats) / sizeof(uint64_t)> values;
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 1000 + i;
+  const auto stats = std::bit_cast<join::JoinStats>(values);
+  JsonWriter json;
+  json.begin_object();
+  write_join(json, stats);
+  json.end_object();
+  const std::string text = json.take();
+  for (const uint64_t value : values)
+    EXPECT_NE(text.find(": " + std::to_string(value)), std::string::npos) << value << text;
+  EXPECT_NE(text.find("\"executions_beside_another\": " +
+                      std::to_string(stats.executions_beside_another)),
+            std::string::npos)
+      << text;
+}
+
+TEST(ReportParts, ExecutionsThatShareALaunchAreTold) {
+  join::JoinStats stats;
+  EXPECT_EQ(not_exact(stats), "");
+  stats.executions_beside_another = 1;
+  EXPECT_EQ(not_exact(stats), "1 execution of launches that had one already");
+  stats.executions_beside_another = 1'234;
+  EXPECT_EQ(not_exact(stats), "1,234 executions of launches that had one already");
 }
 
 TEST(ReportParts, WhoWasNotSeenIsTold) {
