@@ -44,7 +44,11 @@ class Conversion {
     const shim::WideCorrelation wide = shim::correlations().execution(exec.correlation);
     exec.correlation = wide.id;
     exec.epoch = wide.epoch;
-    if (wide.before_arm) exec.flags |= GPUPROF_EXEC_BEFORE_ARM;
+    if (wide.before_arm) {
+      exec.flags |= GPUPROF_EXEC_BEFORE_ARM;
+    } else if (exec.kind == GPUPROF_KIND_KERNEL) {
+      arming().rule().observe_execution();
+    }
     if (name != nullptr) {
       bool fresh;
       exec.name_id = names_.id_of(name, &fresh);

@@ -55,6 +55,7 @@ void Arming::configure(uint32_t version, const Quirks& quirks, bool eager) noexc
   version_ = version;
   quirks_ = quirks;
   eager_ = eager;
+  rule_.assume(quirks.launch_rule);
 }
 
 // --- before activity
@@ -104,7 +105,7 @@ bool Arming::enable_activity(const Guard& guard) noexcept {
                    guard.describe(result));
   }
   closing_.store(false, std::memory_order_relaxed);
-  activity_on_ = true;
+  activity_on_ = was_on_once_ = true;
   return true;
 }
 
@@ -201,7 +202,11 @@ void Arming::step(const shim::Demand& demand, uint64_t now_ns) noexcept {
   const bool wanted = demand.tier != GPUPROF_TIER_OFF;
   switch (phase()) {
     case Phase::kIdle:
-      if (wanted && now_ns >= retry_at_ns_) begin_arming(now_ns);
+      if (wanted && now_ns >= retry_at_ns_) {
+        begin_arming(now_ns);
+      } else if (subscribed_ && driver_ids_on_) {
+        give_back(now_ns);
+      }
       if (!wanted && back_off_ns_ != 0) {
         back_off_ns_ = retry_at_ns_ = 0;
         shim::set_state(GPUPROF_STATE_IDLE, demand.reason, text_of(demand.reason));
@@ -252,7 +257,8 @@ void Arming::begin_arming(uint64_t now_ns) noexcept {
   set_phase(Phase::kArming);
 }
 
-/// Nobody wants it any more and no launch came: activity is still as it was before kArming.
+/// Nobody wants it any more and no launch came that could arm: activity is still as it was before
+/// kArming.
 void Arming::cancel_arming(const shim::Demand& demand, uint64_t now_ns) noexcept {
   const Guard guard = Guard::lock();
   if (phase() != Phase::kArming) return;
@@ -267,6 +273,9 @@ void Arming::cancel_arming(const shim::Demand& demand, uint64_t now_ns) noexcept
                     text_of(demand.reason));
     return;
   }
+  // Launches of captures only, or all while the Guard was taken. The next one arms and the round
+  // after it disarms.
+  if (ids_must_stay(now_ns)) return;
   drain_since_ns_ = now_ns;
   set_phase(Phase::kDraining);
 }
@@ -336,7 +345,7 @@ void Arming::drain(bool wanted, uint64_t now_ns) noexcept {
            enable_result_);
     } else {
       shim::set_buffers_outstanding(0);
-      to_idle(guard, off_reason_, text_of(off_reason_));
+      to_idle(guard, now_ns, off_reason_, text_of(off_reason_));
     }
     return;
   }
@@ -359,10 +368,17 @@ void Arming::drain(bool wanted, uint64_t now_ns) noexcept {
   set_phase(Phase::kArming);
 }
 
-/// Switches ids off and, unless eager, gives the subscriber back.
-void Arming::to_idle(const Guard& guard, gpuprof_reason reason, const char* text) noexcept {
-  if (subscribed_) disable_launch_ids(guard);
-  if (subscribed_ && !eager_) {
+/// Ids were left on at kIdle: they go off when no thread is in a call.
+void Arming::give_back(uint64_t now_ns) noexcept {
+  const Guard guard = Guard::lock();
+  if (phase() == Phase::kIdle) release(guard, now_ns);
+}
+
+/// Switches ids off and, unless eager, gives the subscriber back; what may not go off stays.
+void Arming::release(const Guard& guard, uint64_t now_ns) noexcept {
+  if (subscribed_ && !ids_must_stay(now_ns)) disable_launch_ids(guard);
+  const bool ids_on = driver_ids_on_ || runtime_launch_ids_on_;
+  if (subscribed_ && !eager_ && !ids_on) {
     // If it fails CUPTI has us still: a new subscribe would find the subscriber taken by another
     // client, so the next arm uses this one.
     const CUptiResult result = guard.unsubscribe(subscriber_);
@@ -373,6 +389,11 @@ void Arming::to_idle(const Guard& guard, gpuprof_reason reason, const char* text
       subscriber_ = nullptr;
     }
   }
+}
+
+void Arming::to_idle(const Guard& guard, uint64_t now_ns, gpuprof_reason reason,
+                     const char* text) noexcept {
+  release(guard, now_ns);
   closing_.store(false, std::memory_order_relaxed);
   shim::set_tier(GPUPROF_TIER_OFF);
   if (armed_) shim::count_disarm();
@@ -406,7 +427,7 @@ void Arming::fail(const Guard& guard, uint64_t now_ns, const char* what,
     shim::set_state(GPUPROF_STATE_IDLE, GPUPROF_REASON_SUBSCRIBE_FAILED, failure_);
     return;
   }
-  to_idle(guard, GPUPROF_REASON_ENABLE_FAILED, failure_);
+  to_idle(guard, now_ns, GPUPROF_REASON_ENABLE_FAILED, failure_);
 }
 
 void Arming::final_flush() noexcept {

@@ -37,6 +37,9 @@ enum class Phase : uint32_t {
 ///
 ///   kIdle -> kArming -> kTracing -> kDisarming -> kDraining -> kIdle
 ///
+/// Where ids stick (quirks.h) those that are not safe to switch off stay on at kIdle, and the
+/// subscriber with them: runtime ids for good, driver ids until there was no call for kQuietNs.
+///
 /// kDisarming and kDraining go back to kArming when tracing is wanted again. Under the no_disarm
 /// quirk kDisarming is where it rests: the launch ids are off, activity is on, and what was
 /// launched before still comes out for kDrainTimeoutNs. If subscribe fails nothing else of CUPTI is
@@ -48,6 +51,8 @@ class Arming {
   /// a fresh buffer after the FlushAll(1): so long is waited, and flushed once more.
   static constexpr uint64_t kDrainGraceNs = 20'000'000;
   static constexpr uint64_t kDrainTimeoutNs = 2'000'000'000;
+  /// No API call for so long, and none under way: no thread is about to be in one.
+  static constexpr uint64_t kQuietNs = 1'000'000'000;
   static constexpr uint64_t kFirstBackOffNs = 1'000'000'000;
   static constexpr uint64_t kLongestBackOffNs = 30'000'000'000;
 
@@ -87,6 +92,8 @@ class Arming {
   void final_flush() noexcept;
 
   // Callbacks.
+  /// An API callback came while no activity is on. `inside`: the calls that the thread is in.
+  void note_call(bool entered, uint32_t* inside) noexcept;
   /// A kernel or graph launch of `context` returns to the application in kArming or kDisarming.
   /// `captured`: it became a graph node.
   void on_launch_exit(const CUpti_CallbackData& data, bool captured) noexcept;
@@ -114,7 +121,11 @@ class Arming {
   void resume() noexcept;
   void cancel_arming(const shim::Demand& demand, uint64_t now_ns) noexcept;
   void drain(bool wanted, uint64_t now_ns) noexcept;
-  void to_idle(const Guard& guard, gpuprof_reason reason, const char* text) noexcept;
+  void to_idle(const Guard& guard, uint64_t now_ns, gpuprof_reason reason,
+               const char* text) noexcept;
+  void release(const Guard& guard, uint64_t now_ns) noexcept;
+  void give_back(uint64_t now_ns) noexcept;
+  [[nodiscard]] bool ids_must_stay(uint64_t now_ns) const noexcept;
   void back_off(uint64_t now_ns) noexcept;
   void fail(const Guard& guard, uint64_t now_ns, const char* what, CUptiResult result) noexcept;
   void flush(uint64_t now_ns) noexcept;
@@ -129,6 +140,8 @@ class Arming {
   std::atomic<Phase> phase_{Phase::kIdle};
   std::atomic<bool> closing_{false};
   std::atomic<bool> discarding_{false};
+  std::atomic<uint64_t> last_call_ns_{0};
+  std::atomic<uint32_t> calls_{0};  // under way, of all threads
 
   // Set by configure().
   uint32_t version_ = 0;
@@ -140,7 +153,8 @@ class Arming {
   bool subscribed_ = false;
   bool attributes_set_ = false;
   bool activity_on_ = false;
-  bool armed_ = false;  // activity was on since the last kIdle
+  bool was_on_once_ = false;  // activity, in the life of the process
+  bool armed_ = false;        // activity was on since the last kIdle
   bool switching_ = false;
   bool enable_failed_ = false;
   CUptiResult enable_result_ = CUPTI_SUCCESS;

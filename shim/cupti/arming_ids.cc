@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arming's subscriber and its callback ids, which only the service thread and init switch. Ids are
 // enabled one by one: an id that this CUPTI refuses is left out, and nothing else changes.
+#include "shim/core/clock.h"
 #include "shim/core/log.h"
 #include "shim/cupti/arming.h"
 
@@ -58,7 +59,28 @@ bool Arming::enable_launch_ids(const Guard& guard) noexcept {
   return launches > 0;
 }
 
+void Arming::note_call(bool entered, uint32_t* inside) noexcept {
+  last_call_ns_.store(shim::monotonic_ns(), std::memory_order_relaxed);
+  if (entered) {
+    ++*inside;
+    calls_.fetch_add(1, std::memory_order_relaxed);
+  } else if (*inside != 0) {  // else it entered before the ids were on
+    --*inside;
+    calls_.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
+/// Whether a switched off id could stick (quirks.h) to a thread that is in a call now.
+bool Arming::ids_must_stay(uint64_t now_ns) const noexcept {
+  if (!quirks_.ids_stick || was_on_once_) return false;
+  if (calls_.load(std::memory_order_relaxed) != 0) return true;
+  const uint64_t last_ns = last_call_ns_.load(std::memory_order_relaxed);
+  return last_ns != 0 && (now_ns < last_ns || now_ns - last_ns < kQuietNs);
+}
+
+/// All but runtime ids that would stick.
 void Arming::disable_launch_ids(const Guard& guard) noexcept {
+  const bool keep_runtime = quirks_.ids_stick;
   size_t count = 0;
   const CallbackId* ids = callback_ids(&count);
   // Last to first: no runtime call may come out after its driver callback was switched off.
@@ -67,10 +89,11 @@ void Arming::disable_launch_ids(const Guard& guard) noexcept {
     const bool on = id.domain == Domain::kDriver
                         ? driver_ids_on_
                         : (is_copy(id.call) ? runtime_copy_ids_on_ : runtime_launch_ids_on_);
-    if (!on) continue;
+    if (!on || (id.domain == Domain::kRuntime && keep_runtime)) continue;
     (void)guard.enable_callback(false, subscriber_, static_cast<uint32_t>(id.domain), id.id);
   }
-  driver_ids_on_ = runtime_launch_ids_on_ = runtime_copy_ids_on_ = false;
+  driver_ids_on_ = false;
+  if (!keep_runtime) runtime_launch_ids_on_ = runtime_copy_ids_on_ = false;
 }
 
 void Arming::switch_runtime_ids(const Guard& guard, bool copies, bool on) noexcept {

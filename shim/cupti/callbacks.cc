@@ -26,6 +26,7 @@ namespace {
 struct ThreadState {
   uint32_t last_correlation;  // of the launch that was counted last, while two domains are on
   uint32_t entered;           // runtime call that the thread is in, while the rule is checked
+  uint32_t calls;             // that the thread is in, seen while no activity is on
   bool node_created;          // a graph node since the last API entry: the launch is being captured
   PcThreadState pc;
 };
@@ -100,6 +101,9 @@ bool first_callback_of(Domain domain, uint32_t correlation) noexcept {
 
 void on_api(Phase phase, Domain domain, CUpti_CallbackId id,
             const CUpti_CallbackData& data) noexcept {
+  // Not the runtime ids that an old CUPTI leaves on at rest: nothing hangs on them.
+  if (phase == Phase::kArming || (phase == Phase::kIdle && domain == Domain::kDriver))
+    arming().note_call(data.callbackSite == CUPTI_API_ENTER, &thread_state.calls);
   if (data.callbackSite == CUPTI_API_ENTER) {
     // In every phase: a launch may enter while tracing and leave while disarming, and a node that
     // an earlier capture made must not pass for its own.
@@ -116,6 +120,7 @@ void on_api(Phase phase, Domain domain, CUpti_CallbackId id,
   }
   // A call that failed put nothing on the GPU.
   if (call == Call::kOther || !succeeded(data)) return;
+  if (domain == Domain::kDriver && is_launch(call)) arming().rule().saw_driver_launch();
   if (!first_callback_of(domain, data.correlationId)) return;
   if (phase == Phase::kTracing) {
     note_launch();

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "shim/cupti/launch_rule.h"
+
 namespace gpuprof::cupti {
 
 /// What is special about one version of CUPTI (cuptiGetVersion), with the reason beside each entry
@@ -18,6 +20,12 @@ struct Quirks {
   bool eager = false;
   /// Activity, once enabled, stays enabled; only callbacks and emission stop.
   bool no_disarm = false;
+  /// A thread inside a call whose callback id is switched off gives that call's correlation id to
+  /// everything it launches from then on, for the life of the thread and to every client: runtime
+  /// ids must stay on once they are, and driver ids until activity was on once.
+  bool ids_stick = false;
+  /// What LaunchRule starts from.
+  LaunchRule::Verdict launch_rule = LaunchRule::Verdict::kChecking;
   /// Text for the status page where eager or no_disarm is set.
   const char* reason = nullptr;
 };

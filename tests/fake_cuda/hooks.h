@@ -87,6 +87,7 @@ struct ThreadState {
   bool capturing = false;    // the API call in progress works on a stream that is captured
   uint32_t api_depth = 0;    // runtime call > nested driver call
   uint32_t correlation = 0;  // of the outermost call
+  uint32_t stuck = 0;        // not 0: the id that every call of this thread has from now on
   uint32_t cupti_depth = 0;  // guarded CUPTI functions on this thread's stack
   int tid = 0;
   const char* label = nullptr;
@@ -109,6 +110,7 @@ struct ApiCall {
   bool launch;  // a launch in the sense of the rules: kernels and graphs
   void* result;
   uint64_t data;  // *correlationData
+  bool entered;   // CUPTI made its ENTER callback
 };
 
 /// Part of a kernel's samples: `weight` of the kernel's total fall on this instruction with this

@@ -291,6 +291,7 @@ CUptiResult toggle(const char* name, CUpti_ActivityKind kind, bool enable) {
   if (enable) {
     start_worker();
     cupti().kinds.fetch_or(bit);
+    cupti().was_active.store(true);
     driver->totals.enables.fetch_add(1);
   } else {
     cupti().kinds.fetch_and(~bit);

@@ -49,6 +49,7 @@ struct Cupti {
   static constexpr size_t kWords = 16;  // 1024 ids a domain
   std::atomic<uint64_t> enabled[CUPTI_CB_DOMAIN_SIZE][kWords];
   std::atomic<uint64_t> kinds{0};
+  std::atomic<bool> was_active{false};  // some kind was enabled once
   std::atomic<CUpti_BuffersCallbackRequestFunc> requested{nullptr};
   std::atomic<CUpti_BuffersCallbackCompleteFunc> completed{nullptr};
   std::atomic<CUpti_ComputeCrcCallbackFunc> hash{nullptr};

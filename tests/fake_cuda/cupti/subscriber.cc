@@ -83,9 +83,22 @@ void report_fatal_error() {
   invoke(CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR, &data);
 }
 
+/// What 13.0 does to a thread whose callback id is switched off while it is in the call (measured):
+/// runtime ids always, driver ids as long as no activity was on.
+void stick(const ApiCall& call) {
+  if (api_version() < 130000) return;
+  if (call.domain == CUPTI_CB_DOMAIN_DRIVER_API && cupti().was_active.load()) return;
+  driver_interface()->thread().stuck = call.correlation;
+  driver_interface()->violation("stuck-correlation", "the callback of %s went off inside the call",
+                                call.name);
+}
+
 void on_api(ApiCall& call, CUpti_ApiCallbackSite site) {
   report_fatal_error();
-  if (!callback_enabled(call.domain, call.cbid) || quirk_swallows(call)) return;
+  const bool enabled = callback_enabled(call.domain, call.cbid) && !quirk_swallows(call);
+  if (site == CUPTI_API_ENTER) call.entered = enabled;
+  if (site == CUPTI_API_EXIT && call.entered && !enabled) stick(call);
+  if (!enabled) return;
   CUpti_CallbackData data{};
   data.callbackSite = site;
   data.functionName = call.name;

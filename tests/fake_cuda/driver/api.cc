@@ -86,7 +86,9 @@ Api::Api(CUpti_CallbackDomain domain, uint32_t cbid, const char* name, const voi
     violation("cuda-in-callback", "%s called from a CUPTI callback", name);
   }
   if (thread.api_depth++ == 0) {
-    thread.correlation = driver().correlation.fetch_add(1, std::memory_order_relaxed) + 1;
+    thread.correlation = thread.stuck != 0
+                             ? thread.stuck
+                             : driver().correlation.fetch_add(1, std::memory_order_relaxed) + 1;
   }
   call_.domain = domain;
   call_.cbid = cbid;

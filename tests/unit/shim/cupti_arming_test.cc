@@ -278,8 +278,11 @@ TEST(CuptiArming, KernelActivityRefusedBacksOff) {
                         [&] { launch(function); }));
     EXPECT_EQ(shim.status().state, GPUPROF_STATE_IDLE);
     EXPECT_NE(shim.reason_text().find("cuptiActivityEnable answered 14"), std::string::npos);
-    EXPECT_EQ(totals().unsubscribes.load(), 1u);
+    shim.release();
+    // Once no launch has been seen for a while: no thread is in one.
+    EXPECT_TRUE(shim.wait_until([] { return totals().unsubscribes.load() == 1; }));
     fake_cuda_set("enable_fail", "");
+    shim.request(GPUPROF_TIER_TRACE);
     EXPECT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING, [&] { launch(function); }));
   }));
 }

@@ -18,7 +18,6 @@
 #include "tests/unit/shim/target_process.h"
 
 extern "C" cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t);
-extern "C" cudaError_t cudaMemcpyAsync(void*, const void*, size_t, cudaMemcpyKind, cudaStream_t);
 extern "C" cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t);
 
 namespace gpuprof::testing {
@@ -331,67 +330,6 @@ TEST(CuptiVersions, StayingArmedSwitchesNoIdOnAgain) {
                             for (int i = 0; i < 50; ++i) work();
                             EXPECT_EQ(totals().callbacks.load(), at_rest);
                           }));
-}
-
-/// With no driver launch callbacks both domains are used, each launch once.
-void use_both_domains() {
-  start_driver();
-  ShimView shim;
-  CUfunction function = load_function("k");
-  shim.request(GPUPROF_TIER_TRACE);
-  uint64_t ns = 100;
-  void* arguments[] = {&ns};
-  const auto runtime_launch = [&] {
-    EXPECT_EQ(cudaLaunchKernel(function, dim3(1), dim3(1), arguments, 0, nullptr), cudaSuccess);
-  };
-  ASSERT_TRUE(shim.wait_for(GPUPROF_STATE_TRACING, runtime_launch));
-  shim.wait_for_round();  // in which the copies' runtime ids follow
-  fake_cuda_drain();
-  EXPECT_TRUE(shim.wait_until([] { return ProbeTap::execs().size() == totals().queued.load(); }));
-  ProbeTap::clear();
-  for (int i = 0; i < 100; ++i) runtime_launch();
-  cudaMemcpyAsync(reinterpret_cast<void*>(64), reinterpret_cast<void*>(128), 2500,
-                  cudaMemcpyDeviceToDevice, nullptr);
-  cudaMemsetAsync(reinterpret_cast<void*>(64), 0, 1000, nullptr);
-  fake_cuda_drain();
-  EXPECT_TRUE(shim.wait_until([] { return ProbeTap::execs().size() == 102; }));
-  std::set<uint32_t> launches;
-  for (const auto& record : ProbeTap::launches()) {
-    EXPECT_TRUE(launches.insert(record.correlation).second) << "a launch was emitted twice";
-  }
-  for (const auto& record : ProbeTap::execs()) EXPECT_EQ(launches.erase(record.correlation), 1u);
-  EXPECT_TRUE(launches.empty());
-}
-
-TEST(CuptiVersions, Cupti118OnANewerDriverFallsBackToBothDomains) {
-  EXPECT_CLEAN(run_target({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI118_DIR}}, use_both_domains));
-}
-
-TEST(CuptiVersions, MissingDriverCallbacksAreNoticedOnAnyVersion) {
-  EXPECT_CLEAN(run_target({{"FAKE_CUDA_NO_DRIVER_LAUNCH", "1"}}, use_both_domains));
-}
-
-TEST(CuptiVersions, RuntimeIdsGoOffOnceTheRuleHolds) {
-  EXPECT_CLEAN(run_target(armed({}), [] {
-    start_driver();
-    const ShimView shim;
-    CUfunction function = load_function("k");
-    uint64_t ns = 100;
-    void* arguments[] = {&ns};
-    const auto launches = [&](int count) {
-      for (int i = 0; i < count; ++i) {
-        EXPECT_EQ(cudaLaunchKernel(function, dim3(1), dim3(1), arguments, 0, nullptr), cudaSuccess);
-      }
-    };
-    launches(100);
-    shim.wait_for_round();
-    const uint64_t before = totals().callbacks.load();
-    launches(100);
-    EXPECT_EQ(totals().callbacks.load() - before, 200u) << "enter and exit of the driver call";
-    fake_cuda_drain();
-    EXPECT_TRUE(shim.wait_until([] { return ProbeTap::execs().size() == 200; }));
-    EXPECT_EQ(ProbeTap::launches().size(), 200u);
-  }));
 }
 
 #ifndef GPUPROF_SANITIZED  // too slow there to outrun the fake's worker

@@ -219,6 +219,23 @@ TEST(LaunchRule, OneLaunchWithoutItsDriverCallbackKeepsBoth) {
   EXPECT_FALSE(rule.observe_runtime(4, true, &last)) << "an outer runtime call of the same launch";
 }
 
+TEST(LaunchRule, KernelsWithoutADriverLaunchContradictTheAssumption) {
+  LaunchRule rule;
+  rule.assume(LaunchRule::Verdict::kDriverOnly);
+  for (uint32_t i = 1; i < LaunchRule::kUnexplained; ++i) rule.observe_execution();
+  EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kDriverOnly);
+  rule.observe_execution();
+  EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kBothDomains);
+}
+
+TEST(LaunchRule, OneDriverLaunchExplainsAllKernels) {
+  LaunchRule rule;
+  rule.assume(LaunchRule::Verdict::kDriverOnly);
+  rule.saw_driver_launch();
+  for (uint32_t i = 0; i < 2 * LaunchRule::kUnexplained; ++i) rule.observe_execution();
+  EXPECT_EQ(rule.verdict(), LaunchRule::Verdict::kDriverOnly);
+}
+
 // Ids are switched on while calls are under way: one of those may lack its driver callback.
 TEST(LaunchRule, ACallWhoseEnterWasNotSeenDecidesNothing) {
   LaunchRule rule;
