@@ -14,6 +14,10 @@
 //   LISTENER_NAMES     1: count kernels by name too
 //   LISTENER_CUPTI     libcupti to load where the process has none mapped
 //   LISTENER_PERIOD    of mode pc: log2 of the cycles (default 20)
+//   LISTENER_TURNS     of mode pc: ON,OFF milliseconds: sampling is started and stopped in launch
+//                      exits; ON 0: enabled and never started (default: no start/stop control)
+//   LISTENER_SWITCH    of LISTENER_TURNS: 1: enabled and disabled instead, enabled at first
+//   LISTENER_SLEEP     of mode pc: milliseconds that CUPTI's decoder sleeps (default: CUPTI's, 100)
 //   LISTENER_BUFFER    bytes of an activity buffer (default 262144)
 #include <cuda.h>
 #include <cupti.h>
@@ -24,6 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -50,7 +55,10 @@ namespace {
 // Of CUPTI 12.9 and later, whose records have this size.
 #define LISTENER_PC_FUNCTIONS(X)              \
   X(cuptiPCSamplingEnable)                    \
+  X(cuptiPCSamplingDisable)                   \
   X(cuptiPCSamplingSetConfigurationAttribute) \
+  X(cuptiPCSamplingStart)                     \
+  X(cuptiPCSamplingStop)                      \
   X(cuptiPCSamplingGetData)
 
 struct Cupti {
@@ -120,6 +128,12 @@ struct Listener {
   PcBuffer drained, registered;
   std::mutex pc_mutex;
   std::atomic<uint64_t> drain_at_ns{UINT64_MAX}, pc_samples{0};
+  bool has_turns = false, switches = false;
+  uint32_t sleep_ms = 0;
+  uint64_t on_ns = 0, off_ns = 0;
+  std::atomic<uint64_t> turn_at_ns{UINT64_MAX};
+  bool started = false;  // this and the next: pc_mutex
+  uint64_t turns = 0, turns_ns = 0, slowest_turn_ns = 0;
 };
 Listener* g;
 
@@ -203,7 +217,7 @@ constexpr uint64_t kDrainNs = 100'000'000;
 
 void drain() {
   const std::unique_lock lock(g->pc_mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return;
+  if (!lock.owns_lock() || (g->switches && !g->started)) return;
   CUpti_PCSamplingGetDataParams params{CUpti_PCSamplingGetDataParamsSize, nullptr, g->sampled,
                                        &g->drained.data};
   do {
@@ -213,24 +227,69 @@ void drain() {
   g->drain_at_ns = now_ns() + kDrainNs;
 }
 
-void sample(CUcontext context) {
-  CUpti_PCSamplingEnableParams enable{CUpti_PCSamplingEnableParamsSize, nullptr, context};
-  CUpti_PCSamplingConfigurationInfo infos[3] = {};
+void enable() {
+  CUpti_PCSamplingEnableParams enable{CUpti_PCSamplingEnableParamsSize, nullptr, g->sampled};
+  CUpti_PCSamplingConfigurationInfo infos[5] = {};
   infos[0].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_DATA_BUFFER;
   infos[0].attributeData.samplingDataBufferData.samplingDataBuffer = &g->registered.data;
   infos[1].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_PERIOD;
   infos[1].attributeData.samplingPeriodData.samplingPeriod = g->period;
   infos[2].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_HARDWARE_BUFFER_SIZE;
   infos[2].attributeData.hardwareBufferSizeData.hardwareBufferSize = 128u << 20;
+  infos[3].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_ENABLE_START_STOP_CONTROL;
+  infos[3].attributeData.enableStartStopControlData.enableStartStopControl =
+      g->has_turns && !g->switches;
+  infos[4].attributeType =
+      CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_WORKER_THREAD_PERIODIC_SLEEP_SPAN;
+  infos[4].attributeData.workerThreadPeriodicSleepSpanData.workerThreadPeriodicSleepSpan =
+      g->sleep_ms;
   CUpti_PCSamplingConfigurationInfoParams set{CUpti_PCSamplingConfigurationInfoParamsSize, nullptr,
-                                              context, 3, infos};
+                                              g->sampled, g->sleep_ms != 0 ? 5u : 4u, infos};
   if (g->cupti.cuptiPCSamplingEnable(&enable) != CUPTI_SUCCESS ||
       g->cupti.cuptiPCSamplingSetConfigurationAttribute(&set) != CUPTI_SUCCESS) {
     fprintf(stderr, "listener: no PC sampling\n");
     _exit(97);
   }
+}
+
+CUptiResult switch_sampling() {
+  if (g->switches && g->started) {
+    CUpti_PCSamplingDisableParams disable{CUpti_PCSamplingDisableParamsSize, nullptr, g->sampled};
+    return g->cupti.cuptiPCSamplingDisable(&disable);
+  }
+  if (g->switches) {
+    enable();
+    return CUPTI_SUCCESS;
+  }
+  CUpti_PCSamplingStartParams start{CUpti_PCSamplingStartParamsSize, nullptr, g->sampled};
+  CUpti_PCSamplingStopParams stop{CUpti_PCSamplingStopParamsSize, nullptr, g->sampled};
+  return g->started ? g->cupti.cuptiPCSamplingStop(&stop) : g->cupti.cuptiPCSamplingStart(&start);
+}
+
+// Begins or ends a turn. In a launch's exit: elsewhere all of these hang.
+void turn() {
+  const std::unique_lock lock(g->pc_mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  const uint64_t begin = now_ns();
+  const CUptiResult result = switch_sampling();
+  if (result != CUPTI_SUCCESS) {
+    fprintf(stderr, "listener: turn %s: %d\n", g->started ? "off" : "on", result);
+    _exit(97);
+  }
+  const uint64_t end = now_ns();
+  g->slowest_turn_ns = std::max(g->slowest_turn_ns, end - begin);
+  g->turns_ns += end - begin;
+  ++g->turns;
+  g->started = !g->started;
+  g->turn_at_ns = end + (g->started ? g->on_ns : g->off_ns);
+}
+
+void sample(CUcontext context) {
   g->sampled = context;
+  enable();
+  g->started = g->switches;
   g->drain_at_ns = now_ns() + kDrainNs;
+  if (g->has_turns && g->on_ns != 0) g->turn_at_ns = now_ns() + (g->started ? g->on_ns : g->off_ns);
 }
 
 void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId, const void* data) {
@@ -240,8 +299,10 @@ void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId, 
   }
   if (static_cast<const CUpti_CallbackData*>(data)->callbackSite == CUPTI_API_ENTER) {
     g->counts.callbacks.fetch_add(1, std::memory_order_relaxed);
-  } else if (g->sampled != nullptr && now_ns() >= g->drain_at_ns.load(std::memory_order_relaxed)) {
-    drain();
+  } else if (g->sampled != nullptr) {
+    const uint64_t now = now_ns();
+    if (now >= g->turn_at_ns.load(std::memory_order_relaxed)) turn();
+    if (now >= g->drain_at_ns.load(std::memory_order_relaxed)) drain();
   }
 }
 
@@ -311,11 +372,15 @@ void report() {
           "{\"cupti\": %u, \"kernels\": %llu, \"graph_kernels\": %llu, \"memcpys\": %llu, "
           "\"peer_memcpys\": %llu,"
           " \"memsets\": %llu, \"other\": %llu, \"invalid_times\": %llu, \"dropped\": %llu, "
-          "\"callbacks\": %llu, \"pc_samples\": %llu,"
+          "\"callbacks\": %llu, \"pc_samples\": %llu, \"pc_turns\": %llu, "
+          "\"pc_turn_ns\": %llu, \"pc_slowest_turn_ns\": %llu,"
           " \"gpu_ns\": %llu, \"names\": {",
           g->version, number(c.kernels), number(c.graph_kernels), number(c.memcpys),
           number(c.peer_memcpys), number(c.memsets), number(c.other), number(c.invalid_times),
-          number(c.dropped), number(c.callbacks), number(g->pc_samples), number(c.gpu_ns));
+          number(c.dropped), number(c.callbacks), number(g->pc_samples),
+          static_cast<unsigned long long>(g->turns),
+          static_cast<unsigned long long>(g->turns != 0 ? g->turns_ns / g->turns : 0),
+          static_cast<unsigned long long>(g->slowest_turn_ns), number(c.gpu_ns));
   std::lock_guard lock(g->mutex);
   const char* separator = "";
   for (const auto& [name, count] : g->by_name) {
@@ -386,6 +451,16 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   if (const char* out = getenv("LISTENER_OUT")) g->out = out;
   if (const char* period = getenv("LISTENER_PERIOD"))
     g->period = static_cast<uint32_t>(strtoul(period, nullptr, 10));
+  if (const char* turns = getenv("LISTENER_TURNS")) {
+    unsigned long long on = 0, off = 0;
+    g->has_turns = sscanf(turns, "%llu,%llu", &on, &off) == 2;
+    g->on_ns = on * 1'000'000;
+    g->off_ns = off * 1'000'000;
+    const char* switches = getenv("LISTENER_SWITCH");
+    g->switches = switches != nullptr && strcmp(switches, "1") == 0;
+  }
+  if (const char* sleep = getenv("LISTENER_SLEEP"))
+    g->sleep_ms = static_cast<uint32_t>(strtoul(sleep, nullptr, 10));
   if (const char* bytes = getenv("LISTENER_BUFFER")) g->buffer_bytes = strtoull(bytes, nullptr, 10);
   const char* names = getenv("LISTENER_NAMES");
   g->names = names != nullptr && strcmp(names, "1") == 0;

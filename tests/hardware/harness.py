@@ -136,6 +136,7 @@ class Bench:
         self.daemon = self.bundle / "gpu-profiled"
         self.shim = self.bundle / "libgpu-profiled-cupti.so"
         self.listener = self.work / "listener.so"
+        self.stuck_ids = self.work / "stuck_ids"
         self.w2 = self.work / "w2"
         self.apis = self.work / "apis"
         self.hot_loops = self.work / "hot_loops"
@@ -175,8 +176,8 @@ class Bench:
     def shim_env(self, **values):
         return self.env(CUDA_INJECTION64_PATH=self.shim, **values)
 
-    def listener_env(self, mode="trace", out=None, names=False):
-        values = {"CUDA_INJECTION64_PATH": self.listener, "LISTENER_MODE": mode}
+    def listener_env(self, mode="trace", out=None, names=False, **more):
+        values = {"CUDA_INJECTION64_PATH": self.listener, "LISTENER_MODE": mode, **more}
         if out is not None:
             values["LISTENER_OUT"] = out
         if names:
@@ -236,6 +237,7 @@ def compile_workloads(bench):
     jobs = [
         [nvcc + ["-o", bench.w2, bench.here / "w2.cu", "-lcuda"]],
         [nvcc + ["-o", bench.hot_loops, bench.here / "hot_loops.cu"]],
+        [nvcc + ["-o", bench.stuck_ids, bench.here / "stuck_ids.cu", *bench.cuda_includes(), "-ldl"]],
         [nvcc + ["--default-stream", "per-thread", "-c", "-o", ptds, bench.here / "apis_ptds.cu"],
          nvcc + ["-o", bench.apis, bench.here / "apis.cu", ptds, "-lcuda", "-ldl"]],
         [["g++", "-std=c++20", "-O2", "-fPIC", "-shared", "-o", bench.listener, bench.root / "tests/bench/listener.cc",

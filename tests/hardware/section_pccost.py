@@ -5,7 +5,8 @@ Launch rate: two arms alive at a time that take turns, as there. GPU-bound work 
 arms run alone, one after the other: a process that is sampled may change the GPU for its neighbours too.
 The PyTorch loop is one process, attached to in each way in turn, so that its start is paid once.
 
-Seconds on an H200: launch rate 55, of the listener 50, GPU-bound 65, PyTorch 150; 320 in all. Needed at least: 10 pairs."""
+Seconds on an H200: launch rate 55, of the listener 50 each of four ways, GPU-bound 65, PyTorch 150; 470 in all. Needed at least: 10 pairs."""
+import functools
 import json
 import pathlib
 import random
@@ -78,25 +79,46 @@ def launch_rate(bench):
                       [cost.pair(s, "continuous", "tracing", "pair_ms", cost.relative) for s in sets], None, "", cost.percent)
 
 
-def floor(bench):
+# What a bare client of CUPTI is asked to do -> its environment.
+FLOORS = {
+    "2^18": {"LISTENER_PERIOD": "18"},
+    "2^20": {"LISTENER_PERIOD": "20"},
+    "enabled, never started": {"LISTENER_PERIOD": "18", "LISTENER_TURNS": "0,1000"},
+    "started a quarter of the time": {"LISTENER_PERIOD": "18", "LISTENER_TURNS": "250,750"},
+    "switched on a quarter of the time": {"LISTENER_PERIOD": "18", "LISTENER_TURNS": "500,1500", "LISTENER_SWITCH": "1"},
+    "switched with decoder 10 ms": {"LISTENER_PERIOD": "18", "LISTENER_TURNS": "500,1500", "LISTENER_SWITCH": "1",
+                                "LISTENER_SLEEP": "10"},
+}
+
+
+def mean_loss(one_set, ours, theirs, metric):
+    """Share of the launch rate that is lost over all turns together: a median would leave out those with a switch in them."""
+    ours, theirs = (sum(turn[metric] for turn in one_set[arm]["turns"]) for arm in (ours, theirs))
+    return cost.rate_loss(ours, theirs)
+
+
+def floor(bench, name):
     """The same of the bare listener: what any client of CUPTI pays. Sets of its own: one process samples a GPU at a time."""
 
     def arms(bench):
         prefix, work = cost.serving(bench)
         outs.append(bench.path(".json"))
         return {"listener": (prefix + work, bench.listener_env("trace")),
-                "sampling listener": (prefix + work, bench.listener_env("pc", outs[-1]))}
+                "sampling listener": (prefix + work, bench.listener_env("pc", outs[-1], **FLOORS[name]))}
 
     outs = []
     sets, failures = cost.measure(bench, arms, SETS, TURNS)
-    samples = [json.loads(path.read_text())["pc_samples"] for path in outs if path.exists()]
-    bench.report.require("pccost: runs of the bare listener", not failures and sets and all(samples) and len(samples) == len(sets),
+    counts = [json.loads(path.read_text()) for path in outs if path.exists()]
+    samples = [c["pc_samples"] for c in counts]
+    turns = [(c["pc_turns"], round(c["pc_turn_ns"] / 1e6, 2), round(c["pc_slowest_turn_ns"] / 1e6, 2)) for c in counts]
+    bench.report.fact(f"bare listener, {name}: turns, mean and slowest ms", turns)
+    expected = [name == "enabled, never started" or count > 0 for count in samples]
+    bench.report.require(f"bare listener, {name}: runs", not failures and sets and all(expected) and len(samples) == len(sets),
                          "; ".join(failures[:3]) or f"{len(sets)} sets ended well, {samples} samples", "all end well, all sampled")
-    bench.report.fact("pccost medians of the bare listener", cost.medians(sets))
+    bench.report.fact(f"bare listener, {name}: medians", cost.medians(sets))
     for metric, what in LAUNCHES:
-        cost.judge_values(bench, f"bare listener: {what} lost by sampling",
-                          [cost.pair(s, "sampling listener", "listener", metric, cost.rate_loss) for s in sets], None, "",
-                          cost.percent)
+        cost.judge_values(bench, f"bare listener, {name}: {what} lost by sampling",
+                          [mean_loss(s, "sampling listener", "listener", metric) for s in sets], None, "", cost.percent)
 
 
 def gpu_bound_once(bench, tier):
@@ -267,6 +289,7 @@ def table(bench, rounds):
 
 def run(bench):
     run_parts(bench, (("continuous: launch rate over tracing alone", 60, lambda: launch_rate(bench)),
-                      ("bare listener: launch rate lost by sampling", 50, lambda: floor(bench)),
+                      *((f"bare listener, {name}: launch rate lost by sampling", 50, functools.partial(floor, bench, name))
+                        for name in FLOORS),
                       ("continuous: GPU-bound work over tracing alone", 50, lambda: gpu_bound(bench)),
                       ("PyTorch loop, each tier", 60, lambda: training(bench))))

@@ -90,14 +90,15 @@ def launchers(profile, functions):
             if sum(counts.values())}
 
 
-def wrong_launchers(profile, expected):
-    """[text] for each kernel of `expected` (name -> function) with executions under another function."""
+def wrong_launchers(profile, expected, unknown=0.0):
+    """[text] for each kernel of `expected` (name -> function) with executions under another function; the share
+    `unknown` of them may lie under none."""
     shares = launchers(profile, sorted(set(expected.values()), key=len, reverse=True))
     problems = []
     for kernel, function in expected.items():
         if kernel not in shares:
             problems.append(f"{kernel}: not in the profile")
-        elif shares[kernel].get(function, 0) < 1:
+        elif shares[kernel].get(function, 0) + min(shares[kernel].get("?", 0), unknown) < 1:
             found = ", ".join(f"{f} {share:.4f}" for f, share in shares[kernel].items())
             problems.append(f"{kernel}: {found} instead of {function}")
     return problems
