@@ -308,6 +308,11 @@ const join::DeviceModule& DeviceModules::module(ProcessId id, uint64_t key) {
   return current_;
 }
 
+void DeviceModules::release_parsed() {
+  current_ = {};
+  store_->release_parsed();
+}
+
 // Reads an evicted image again, and waits for it.
 bool DeviceModules::reread(ProcessId id, Process& process, uint64_t key, Key& entry) {
   constexpr uint64_t kWaitNs = 20'000'000;

@@ -87,6 +87,8 @@ class DeviceModules {
   [[nodiscard]] std::vector<std::string> sampled() const;
   // As Store::bytes, of an image that some process has.
   Result<std::vector<std::byte>> bytes(const std::string& sha256);
+  // No more instructions are asked for soon: what lines cost is given back.
+  void release_parsed();
   [[nodiscard]] ModuleCounts counts(ProcessId process) const;
   // Reads that were given up.
   [[nodiscard]] size_t stuck() const { return thread_.stuck(); }

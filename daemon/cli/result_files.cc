@@ -98,6 +98,7 @@ int ResultFiles::write(Session& session, const join::JoinResult& result, Console
   join::AssembleStats assembled;
   join::Model model = join::assemble(result, session.recorder().stacks(), session.recorder(),
                                      &session.recorder(), {}, &assembled);
+  session.recorder().device_modules().release_parsed();
   model.duration_ns = static_cast<int64_t>(session.ended_ns() - session.started_ns());
   model.time_unix_ns = unix_ns() - static_cast<int64_t>(monotonic_ns() - session.started_ns());
   model.comments = profile_comments(session, result);

@@ -224,6 +224,15 @@ void Store::make_parsed_room(const Entry& newest) {
   }
 }
 
+void Store::release_parsed() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& entry : entries_) {
+    entry->parsed.reset();
+    entry->parsed_bytes = 0;
+  }
+  stats_.parsed_bytes = 0;
+}
+
 Result<std::vector<std::byte>> Store::bytes(const std::string& sha256) {
   std::shared_ptr<Entry> entry;
   {

@@ -20,10 +20,10 @@ namespace gpuprof::cubin {
 
 struct StoreLimits {
   // Compressed (zstd takes a cubin to a fifth or so). ADR 0016.
-  uint64_t max_bytes = 96ull << 20;
+  uint64_t max_bytes = 64ull << 20;
   // Parsed images that the store keeps, with their bytes and line tables; one that is larger than
   // that by itself is kept alone.
-  uint64_t max_parsed_bytes = 32ull << 20;
+  uint64_t max_parsed_bytes = 16ull << 20;
 };
 
 struct StoreStats {
@@ -80,6 +80,9 @@ class Store {
   Result<std::shared_ptr<const Image>> image(const std::string& sha256);
   // As it was stored. kNotFound.
   Result<std::vector<std::byte>> bytes(const std::string& sha256);
+
+  // Parses anew what is asked for next.
+  void release_parsed();
 
   // A sample named this image of `owner`.
   void name(const std::string& sha256, uint64_t owner);

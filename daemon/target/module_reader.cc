@@ -116,16 +116,17 @@ ModuleFailure ModuleReader::stream(const gpuprof_module_entry& entry, uint64_t k
   const std::unique_ptr<XXH3_state_t, FreeHash> hash(XXH3_createState());
   if (!hash) return ModuleFailure::kUnreadable;
   XXH3_64bits_reset(hash.get());
-  piece_.resize(kPieceBytes);
+  // Its own: 64 readers that each kept one held 16 MiB.
+  std::vector<std::byte> piece(std::min<uint64_t>(kPieceBytes, entry.size_bytes));
   sink.restart();
   for (uint64_t at = 0; at < entry.size_bytes;) {
-    const size_t wanted = std::min<uint64_t>(kPieceBytes, entry.size_bytes - at);
+    const size_t wanted = std::min<uint64_t>(piece.size(), entry.size_bytes - at);
     if (bytes_read() + wanted > std::min(limits_.max_total_bytes, most_bytes_read_))
       return ModuleFailure::kOverBudget;
-    const ssize_t got = fetch(at, piece_.data(), wanted);
+    const ssize_t got = fetch(at, piece.data(), wanted);
     if (got < 0) return of_errno(errno);
     if (got == 0) return ModuleFailure::kUnreadable;
-    const std::span<const std::byte> bytes(piece_.data(), static_cast<size_t>(got));
+    const std::span<const std::byte> bytes(piece.data(), static_cast<size_t>(got));
     bytes_read_.fetch_add(bytes.size(), std::memory_order_relaxed);
     XXH3_64bits_update(hash.get(), bytes.data(), bytes.size());
     if (!sink.add(bytes)) return ModuleFailure::kTooLarge;

@@ -99,9 +99,8 @@ class ModuleReader {
   std::atomic<bool> gone_{false};
   std::atomic<uint64_t> bytes_read_{0};
   uint64_t most_bytes_read_ = UINT64_MAX;  // of the read in work: what bytes_read_ may become
-  std::vector<std::byte> piece_;
-  std::vector<Place> table_;  // sorted
-  uint64_t table_ns_ = 0;     // when it was read, 0: it was not
+  std::vector<Place> table_;               // sorted
+  uint64_t table_ns_ = 0;                  // when it was read, 0: it was not
   uint32_t table_claimed_ = 0;
   bool table_is_final_ = false;  // read after the process had gone
   uint64_t table_reads_ = 0;

@@ -6,6 +6,10 @@ foreach(case continuous late_attach views saved_cubins short_lived_modules full_
     --build ${CMAKE_BINARY_DIR})
   set_tests_properties(pc_sampling.${case} PROPERTIES LABELS "e2e" TIMEOUT 180 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
 endforeach()
+# The daemon's memory (many_targets.py).
+add_test(NAME many_targets.memory COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/many_targets.py memory
+  --build ${CMAKE_BINARY_DIR})
+set_tests_properties(many_targets.memory PROPERTIES LABELS "e2e" TIMEOUT 300 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
 # Sessions recorded on a GPU (recorded.py).
 foreach(case inlined graph graph_serialized)
   add_test(NAME recorded.${case} COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/recorded.py ${case}

@@ -198,6 +198,18 @@ TEST(Store, ParsedImagesAreBounded) {
   EXPECT_EQ((*second)->sm(), 80u) << "and who holds one keeps it";
 }
 
+TEST(Store, ParsedImagesAreReleasedAndParsedAgain) {
+  Store store;
+  const std::string a = put(store, fixture_bytes("inline_chain.sm_90.cubin"));
+  const std::weak_ptr<const Image> image = *store.image(a);
+  EXPECT_GT(store.stats().parsed_bytes, 0u);
+  store.release_parsed();
+  EXPECT_TRUE(image.expired());
+  EXPECT_EQ(store.stats().parsed_bytes, 0u);
+  EXPECT_EQ((*store.image(a))->sm(), 90u);
+  EXPECT_EQ(store.stats().parsed, 2u);
+}
+
 TEST(Store, ManyThreads) {
   StoreLimits limits;
   limits.max_bytes = 60'000;
