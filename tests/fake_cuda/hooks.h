@@ -120,6 +120,7 @@ struct SampledPc {
   uint32_t stall;
   uint32_t weight;
   uint32_t not_issued;
+  uint64_t end;  // sum of the weights up to this one, itself included
 };
 
 /// What PC sampling sees of a function of a module. Lives for ever.
@@ -131,6 +132,7 @@ struct KernelCode {
   const SampledPc* pcs;
   uint32_t pc_count;
   uint64_t total_weight;
+  uint64_t step;  // spread_step of it
   // Where recorded: total_weight samples per this much kernel time at this period. 0: by the model.
   uint64_t per_ns;
   uint32_t at_period;

@@ -7,6 +7,7 @@
 
 #include "tests/fake_cuda/cupti/pc_truth.h"
 #include "tests/fake_cuda/cupti/state.h"
+#include "tests/fake_cuda/pc_spread.h"
 
 namespace fakecuda {
 namespace {
@@ -16,12 +17,6 @@ constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr size_t kPendingMost = 1 << 20;
 
 bool blackwell() { return driver_interface()->setting(Key::kComputeCapability) / 10 == 12; }
-
-/// Of the first `n` samples, those that fall on a share [from, from + width) of every `whole`.
-uint64_t share_of(uint64_t n, uint64_t whole, uint64_t from, uint64_t width) {
-  const uint64_t rest = n % whole;
-  return n / whole * width + (rest <= from ? 0 : std::min(rest - from, width));
-}
 
 }  // namespace
 
@@ -185,17 +180,7 @@ void PcSampler::sample(const Pending& work, uint64_t from_ns, uint64_t to_ns) {
 
 void PcSampler::distribute(const Pending& work, uint64_t position, uint64_t samples) {
   const KernelCode& code = *work.code;
-  uint64_t from = 0;
-  for (uint32_t i = 0; i < code.pc_count; ++i) {
-    const SampledPc& pc = code.pcs[i];
-    const auto share = [&](uint64_t width) {
-      return share_of(position + samples, code.total_weight, from, width) -
-             share_of(position, code.total_weight, from, width);
-    };
-    const uint64_t all = share(pc.weight);
-    const uint64_t not_issued = share(pc.not_issued);
-    from += pc.weight;
-    if (all == 0) continue;
+  const auto deliver = [&](const SampledPc& pc, uint64_t all, uint64_t not_issued) {
     PcTruth& truth = pc_truth({work.label, &code, pc.offset, pc.stall, config.mode, device_});
     truth.sampled += all;
     ReadyPc& record = ready[{&code, work.correlation, pc.offset}];
@@ -208,7 +193,8 @@ void PcSampler::distribute(const Pending& work, uint64_t position, uint64_t samp
     } else {
       record.shares.push_back({&truth, all, not_issued});
     }
-  }
+  };
+  PcSpread(code).spread(position, samples, deliver);
 }
 
 void PcSampler::overflow() {

@@ -9,6 +9,7 @@
 
 #include "tests/fake_cuda/driver/state.h"
 #include "tests/fake_cuda/fake_cuda.h"
+#include "tests/fake_cuda/pc_spread.h"
 #include "tests/fake_cuda/stalls.h"
 
 namespace fakecuda {
@@ -60,7 +61,8 @@ std::vector<SampledPc> spread_over(uint32_t bytes) {
   for (const Share& share : kShares) {
     const uint32_t at = static_cast<uint32_t>(bytes * (pcs.size() + 1) / 6);
     pcs.push_back({at / kInstructionBytes * kInstructionBytes,
-                   find_stall(share.stall, strlen(share.stall)), share.weight, share.not_issued});
+                   find_stall(share.stall, strlen(share.stall)), share.weight, share.not_issued,
+                   0});
   }
   return pcs;
 }
@@ -70,7 +72,8 @@ void install(Function& function, KernelCode code, const std::vector<SampledPc>& 
   code.pcs = kept->data();
   code.pc_count = static_cast<uint32_t>(kept->size());
   code.total_weight = 0;
-  for (const SampledPc& pc : *kept) code.total_weight += pc.weight;
+  for (SampledPc& pc : *kept) pc.end = code.total_weight += pc.weight;
+  code.step = spread_step(code.total_weight);
   function.code.store(new KernelCode(code), std::memory_order_release);
 }
 
