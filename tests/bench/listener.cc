@@ -127,6 +127,7 @@ struct Listener {
   CUcontext sampled = nullptr;
   PcBuffer drained, registered;
   std::mutex pc_mutex;
+  std::mutex flush_mutex;  // no flush beside the last drain
   std::atomic<uint64_t> drain_at_ns{UINT64_MAX}, pc_samples{0};
   bool has_turns = false, switches = false;
   uint32_t sleep_ms = 0;
@@ -319,6 +320,7 @@ void* flush_loop(void*) {
   const timespec period{0, 100'000'000};
   for (;;) {
     nanosleep(&period, nullptr);
+    const std::lock_guard lock(g->flush_mutex);
     g->cupti.cuptiActivityFlushAll(0);
   }
 }
@@ -359,8 +361,9 @@ void report() {
   if (g->sampled != nullptr) {
     const timespec decoder{0, 400'000'000};  // it wakes every 100 ms
     nanosleep(&decoder, nullptr);
-    drain();
   }
+  const std::lock_guard no_flush(g->flush_mutex);
+  if (g->sampled != nullptr) drain();
   if (g->mode == "trace" || g->mode == "pc") g->cupti.cuptiActivityFlushAll(1);
   FILE* file = g->out.empty() ? nullptr : fopen(g->out.c_str(), "w");
   if (file == nullptr) return;
