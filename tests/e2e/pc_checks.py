@@ -25,10 +25,10 @@ CUBIN_OF = {
 }
 
 
-def read_lines(cubin):
-    """{function: [(from, to, ((file, line), ...) innermost first, or ())]} of tests/data/cubin/CUBIN.lines."""
+def read_lines(path):
+    """{function: [(from, to, ((file, line), ...) innermost first, or ())]} of a .lines file, as in tests/data/cubin."""
     files, functions, rows = {}, {}, None
-    for text in (CUBINS / f"{cubin}.lines").read_text().splitlines():
+    for text in path.read_text().splitlines():
         words = text.split(" | ")[0].split()
         if words[0] == "file":
             files[words[1]] = os.path.basename(words[2])
@@ -45,7 +45,7 @@ class Oracle:
     """Status and lines that a PC must have in the profile."""
 
     def __init__(self):
-        self.tables = {name: read_lines(name) for name in set(CUBIN_OF.values()) if name}
+        self.tables = {name: read_lines(CUBINS / f"{name}.lines") for name in set(CUBIN_OF.values()) if name}
 
     def __call__(self, kernel, pc):
         cubin = CUBIN_OF[kernel]

@@ -11,7 +11,7 @@ add_test(NAME many_targets.memory COMMAND Python3::Interpreter ${CMAKE_CURRENT_S
   --build ${CMAKE_BINARY_DIR})
 set_tests_properties(many_targets.memory PROPERTIES LABELS "e2e" TIMEOUT 300 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
 # Sessions recorded on a GPU (recorded.py).
-foreach(case inlined graph graph_serialized)
+foreach(case inlined graph graph_serialized triton torch_step late_attach serialized)
   add_test(NAME recorded.${case} COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/recorded.py ${case}
     --build ${CMAKE_BINARY_DIR})
   set_tests_properties(recorded.${case} PROPERTIES LABELS "e2e" TIMEOUT 120 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
