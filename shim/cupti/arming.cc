@@ -8,6 +8,7 @@
 #include "shim/core/correlation.h"
 #include "shim/core/log.h"
 #include "shim/core/status.h"
+#include "shim/cupti/callback_scope.h"
 #include "shim/cupti/pc_sampling.h"
 #include "shim/cupti/records.h"
 #include "shim/cupti/service.h"
@@ -138,6 +139,18 @@ void Arming::show_tracing() noexcept {
                   refused_[0] == '\0' ? nullptr : refused_);
 }
 
+/// The mark comes first: a step that has the Guard has seen it or is seen by try_lock_for, and one
+/// that begins because of a phase or tier which is not seen here comes after it (all in one order).
+void Arming::before_capture(const void* thread) noexcept {
+  captures_.entering(thread, shim::monotonic_ns());
+  const Phase now = phase_.load();
+  const bool may_switch = now == Phase::kArming || now == Phase::kDisarming;
+  if (!may_switch && !pc_sampling().may_step()) return;
+  const CallbackScope scope;
+  const Guard guard = Guard::try_lock_for(kCapturePatienceNs);
+  if (!guard.held()) shim::count_pc(GPUPROF_PC_COUNT_SKIPPED_GUARD);
+}
+
 void Arming::on_launch_exit(const CUpti_CallbackData& data, bool captured) noexcept {
   const uint64_t now_ns = shim::monotonic_ns();
   if (captured) captures_.saw_captured_launch(now_ns);
@@ -147,7 +160,8 @@ void Arming::on_launch_exit(const CUpti_CallbackData& data, bool captured) noexc
     shim::count_drop(GPUPROF_DROP_GUARD_BUSY);
     return;
   }
-  if (switching_) return;  // a launch of CUPTI's own, inside the switch below
+  if (switching_) return;                     // a launch of CUPTI's own, inside the switch below
+  if (captures_.in_progress(now_ns)) return;  // since
   switching_ = true;
   if (phase() == Phase::kArming) {
     pc_sampling().unstick(guard, data.context);

@@ -53,6 +53,9 @@ class Arming {
   static constexpr uint64_t kDrainTimeoutNs = 2'000'000'000;
   /// No API call for so long, and none under way: no thread is about to be in one.
   static constexpr uint64_t kQuietNs = 1'000'000'000;
+  /// How long the call that begins a capture tries for the Guard, where something may be switched:
+  /// an enable of PC sampling takes 67 to 117 ms, a drain on the service thread up to 390 ms.
+  static constexpr uint64_t kCapturePatienceNs = 1'000'000'000;
   static constexpr uint64_t kFirstBackOffNs = 1'000'000'000;
   static constexpr uint64_t kLongestBackOffNs = 30'000'000'000;
 
@@ -94,6 +97,9 @@ class Arming {
   // Callbacks.
   /// An API callback came while no activity is on. `inside`: the calls that the thread is in.
   void note_call(bool entered, uint32_t* inside) noexcept;
+  /// `thread` enters a call that begins a capture: nothing is switched any more, and what is being
+  /// switched on another thread is waited for.
+  void before_capture(const void* thread) noexcept;
   /// A kernel or graph launch of `context` returns to the application in kArming or kDisarming.
   /// `captured`: it became a graph node.
   void on_launch_exit(const CUpti_CallbackData& data, bool captured) noexcept;
@@ -132,8 +138,7 @@ class Arming {
   /// kInert is for good, and may be entered without the Guard.
   void set_phase(Phase phase) noexcept {
     Phase old = phase_.load(std::memory_order_relaxed);
-    while (old != Phase::kInert &&
-           !phase_.compare_exchange_weak(old, phase, std::memory_order_release)) {
+    while (old != Phase::kInert && !phase_.compare_exchange_weak(old, phase)) {
     }
   }
 

@@ -75,15 +75,19 @@ void emit_launch(Domain domain, CUpti_CallbackId id, Call call, const CUpti_Call
 }
 
 void on_capture_call(Call call, const CUpti_CallbackData& data) noexcept {
-  if (data.functionParams == nullptr) return;
+  CaptureTracker& captures = arming().captures();
+  if (data.functionParams == nullptr) {
+    captures.entered(&thread_state);
+    return;
+  }
   // All of these calls have the stream as their first parameter (generated_cuda_meta.h).
   const void* stream = *static_cast<void* const*>(data.functionParams);
-  CaptureTracker& captures = arming().captures();
   if (call == Call::kCaptureEnd) {
     captures.end(stream, &thread_state);
-  } else if (succeeded(data)) {
-    captures.begin(stream, &thread_state, shim::monotonic_ns());
+    return;
   }
+  if (succeeded(data)) captures.begin(stream, &thread_state, shim::monotonic_ns());
+  captures.entered(&thread_state);
 }
 
 /// True if this EXIT is the launch's first, by the rule of LaunchRule.
@@ -101,6 +105,7 @@ bool first_callback_of(Domain domain, uint32_t correlation) noexcept {
 
 void on_api(Phase phase, Domain domain, CUpti_CallbackId id,
             const CUpti_CallbackData& data) noexcept {
+  const Call call = call_of(domain, id);
   // Not the runtime ids that an old CUPTI leaves on at rest: nothing hangs on them.
   if (phase == Phase::kArming || (phase == Phase::kIdle && domain == Domain::kDriver))
     arming().note_call(data.callbackSite == CUPTI_API_ENTER, &thread_state.calls);
@@ -109,11 +114,10 @@ void on_api(Phase phase, Domain domain, CUpti_CallbackId id,
     // an earlier capture made must not pass for its own.
     thread_state.node_created = false;
     if (domain == Domain::kRuntime) thread_state.entered = data.correlationId;
-    if (pc_sampling().watching())
-      pc_sampling().on_launch_enter(domain, id, call_of(domain, id), data);
+    if (call == Call::kCaptureBegin) arming().before_capture(&thread_state);
+    if (pc_sampling().watching()) pc_sampling().on_launch_enter(domain, id, call, data);
     return;
   }
-  const Call call = call_of(domain, id);
   if (is_capture(call)) {
     on_capture_call(call, data);
     return;

@@ -14,8 +14,8 @@ namespace gpuprof::cupti {
 ///  1. A launch that is captured becomes a graph node, so RESOURCE/GRAPHNODE_CREATED fires on the
 ///     launching thread between the launch's ENTER and EXIT. That is exact for the launch itself
 ///     and needs no history: it also sees a capture that began before we subscribed.
-///  2. Begin and end of capture are driver calls with ids of their own; while one that we saw begin
-///     has not ended, nothing is switched on any thread.
+///  2. Begin and end of capture are driver calls with ids of their own; from the ENTER of one that
+///     we saw begin to its end nothing is switched on any thread.
 /// A captured launch seen by (1) without a begin seen by (2) means that a capture was under way
 /// when we subscribed; its end is waited for like any other, under the key "unknown".
 ///
@@ -30,6 +30,10 @@ class CaptureTracker {
 
   constexpr CaptureTracker() = default;
 
+  /// `thread` is in a call that begins a capture. Whoever looks with the Guard afterwards sees it.
+  void entering(const void* thread, uint64_t now_ns) noexcept;
+  /// It has left the call; begin() says before that what came of it.
+  void entered(const void* thread) noexcept;
   /// A capture of `stream` began; `thread` tells per-thread default streams apart, which all have
   /// the handle CU_STREAM_PER_THREAD. `now_ns` is CLOCK_MONOTONIC.
   void begin(const void* stream, const void* thread, uint64_t now_ns) noexcept;
@@ -44,6 +48,9 @@ class CaptureTracker {
 
  private:
   static uintptr_t key(const void* stream, const void* thread) noexcept;
+  static uintptr_t entering_key(const void* thread) noexcept;
+  void add(uintptr_t wanted, uint64_t now_ns) noexcept;
+  bool remove(uintptr_t wanted) noexcept;
   [[nodiscard]] static bool live(uint64_t since_ns, uint64_t now_ns,
                                  uint64_t max_age_ns = kMaxAgeNs) noexcept;
 

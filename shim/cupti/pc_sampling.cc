@@ -44,6 +44,10 @@ void PcSampling::look(CUcontext context, uint32_t context_id, bool captured,
   }
   // A launch of CUPTI's own inside a switch, or one that left as tracing ended.
   if (switching_ || arming().phase() != Phase::kTracing) return;
+  if (captures.in_progress(now_ns)) {  // since
+    shim::count_pc(GPUPROF_PC_COUNT_SKIPPED_CAPTURE);
+    return;
+  }
   step(guard, context, context_id, now_ns);
   thread->context = context;
   thread->stamp = stamp_.load(std::memory_order_relaxed);
@@ -232,9 +236,9 @@ void PcSampling::on_context_created(CUcontext context) noexcept {
   if (!attention()) return;
   const CallbackScope scope;
   const uint64_t now_ns = shim::monotonic_ns();
-  if (arming().captures().in_progress(now_ns)) return;  // its first launch is another occasion
   const Guard guard = Guard::try_lock();
   if (!guard.held() || switching_ || arming().phase() != Phase::kTracing) return;
+  if (arming().captures().in_progress(now_ns)) return;  // its first launch is another occasion
   bury(guard);  // the new one may have the handle of one that is gone
   uint32_t id = 0;
   if (config_.tier == GPUPROF_TIER_OFF || guard.context_id_of(context, &id) != CUPTI_SUCCESS) {
@@ -272,13 +276,13 @@ void PcSampling::on_context_destroying(CUcontext context) noexcept {
 void PcSampling::on_module_change(CUcontext context) noexcept {
   if (!attention()) return;
   const CallbackScope scope;
-  if (arming().captures().in_progress(shim::monotonic_ns())) {
-    shim::count_pc(GPUPROF_PC_COUNT_SKIPPED_CAPTURE);
-    return;
-  }
   const Guard guard = Guard::try_lock_for(kPatienceNs);
   if (!guard.held()) {
     shim::count_pc(GPUPROF_PC_COUNT_SKIPPED_GUARD);
+    return;
+  }
+  if (arming().captures().in_progress(shim::monotonic_ns())) {
+    shim::count_pc(GPUPROF_PC_COUNT_SKIPPED_CAPTURE);
     return;
   }
   PcContext* own = find(context);

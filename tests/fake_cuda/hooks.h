@@ -191,6 +191,7 @@ struct Interface {
   /// Bit context id % 64: kernels of that context run one at a time (serialized PC sampling).
   std::atomic<uint64_t> serialized{0};
   std::atomic<uint32_t> serialized_windows{0};  // how often a bit was set
+  std::atomic<uint32_t> switching{0};           // threads that switch activity or PC sampling
   ThreadState& (*thread)();
   uint64_t (*setting)(Key key);
   /// Takes one from a counting fault (n tries); false once it is used up.

@@ -271,6 +271,7 @@ CUptiResult toggle(const char* name, CUpti_ActivityKind kind, bool enable) {
   Interface* driver = driver_interface();
   if (!require_subscriber(name)) return fail(CUPTI_ERROR_NOT_INITIALIZED);
   if (kind <= 0 || kind >= 64) return fail(CUPTI_ERROR_INVALID_KIND);
+  const Switching switching;
   const uint64_t bit = uint64_t{1} << kind;
   if (enable && (bit & kForbidden) != 0) driver->violation("forbidden-kind", "%s(%d)", name, kind);
   if (!safe_place(true)) {

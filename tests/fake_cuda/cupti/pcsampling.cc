@@ -224,6 +224,7 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingEnable(CUpti_PCSamplingEnableParams* para
   if (driver == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiPCSamplingEnable");
   check_place("cuptiPCSamplingEnable", Inside::kContextCreated);
+  const Switching switching;
   const auto bad = refused(params, CUpti_PCSamplingEnableParamsSize, kEnable);
   if (bad != CUPTI_SUCCESS) return fail(bad);
   const uint64_t kernels = uint64_t{1} << CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
@@ -244,6 +245,7 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingDisable(CUpti_PCSamplingDisableParams* pa
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiPCSamplingDisable");
   check_place("cuptiPCSamplingDisable");
+  const Switching switching;
   const auto bad = refused(params, CUpti_PCSamplingDisableParamsSize, kDisable);
   if (bad != CUPTI_SUCCESS) return fail(bad);
   std::lock_guard lock(pc_mutex());
@@ -259,6 +261,7 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingStart(CUpti_PCSamplingStartParams* params
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiPCSamplingStart");
   check_place("cuptiPCSamplingStart");
+  const Switching switching;
   const auto bad = refused(params, CUpti_PCSamplingStartParamsSize, kStart);
   if (bad != CUPTI_SUCCESS) return fail(bad);
   std::lock_guard lock(pc_mutex());

@@ -96,6 +96,15 @@ class Entry {
 /// Activity calls and callback switches are only for the client that holds the subscriber.
 bool require_subscriber(const char* name);
 
+/// Around a switch of activity or PC sampling: no capture may begin meanwhile.
+class Switching {
+ public:
+  Switching();
+  ~Switching();
+  Switching(const Switching&) = delete;
+  Switching& operator=(const Switching&) = delete;
+};
+
 /// True in a launch-EXIT callback and in InitializeInjection, or while nothing launches: what
 /// toggles activity elsewhere crashed or hung on an H200.
 bool safe_place(bool allow_injection);

@@ -269,6 +269,9 @@ bool require_subscriber(const char* name) {
   return true;
 }
 
+Switching::Switching() { driver_interface()->switching.fetch_add(1); }
+Switching::~Switching() { driver_interface()->switching.fetch_sub(1); }
+
 bool safe_place(bool allow_injection) {
   const Interface* driver = driver_interface();
   const ThreadState& thread = driver->thread();

@@ -29,6 +29,10 @@ CUresult begin_capture(uint32_t cbid, const char* name, CUstream stream, CUstrea
   if (on == &current_context()->default_stream) {
     return static_cast<CUresult>(api.finish(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
   }
+  if (api.announced() && interface().switching.load() != 0) {
+    interface().violation("capture-begins",
+                          "%s while another thread switches activity or PC sampling", name);
+  }
   auto* graph = new Graph;
   graph->id = driver().next_graph.fetch_add(1);
   {

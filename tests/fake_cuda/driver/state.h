@@ -134,6 +134,8 @@ class Api {
   bool allowed() const { return result_ == 0; }
   int result() const { return result_; }
   uint32_t correlation() const { return call_.correlation; }
+  /// The client has been told of it.
+  bool announced() const { return call_.entered; }
   int finish(int result);
 
  private:

@@ -143,6 +143,22 @@ TEST(CaptureTracker, InProgressFromBeginToEnd) {
   EXPECT_FALSE(tracker.in_progress(140));
 }
 
+TEST(CaptureTracker, InProgressWhileAThreadIsAboutToBeginOne) {
+  CaptureTracker tracker;
+  const uint64_t thread = 0;
+  tracker.begin(stream(4096), &thread, 100);
+  tracker.entering(&thread, 200);
+  EXPECT_TRUE(tracker.in_progress(150)) << "the clock was read before";
+  tracker.entered(&thread);  // it failed
+  EXPECT_TRUE(tracker.in_progress(200)) << "the one before goes on";
+  tracker.end(stream(4096), &thread);
+  EXPECT_FALSE(tracker.in_progress(200));
+  tracker.entering(&thread, 300);
+  EXPECT_TRUE(tracker.in_progress(300));
+  tracker.entered(&thread);
+  EXPECT_FALSE(tracker.in_progress(300));
+}
+
 TEST(CaptureTracker, PerThreadStreamsOfTwoThreadsAreApart) {
   CaptureTracker tracker;
   int one = 0, other = 0;

@@ -294,6 +294,32 @@ TEST(CuptiPcSampling, NothingIsSwitchedDuringACapture) {
   }));
 }
 
+// The fake breaks a rule where one does.
+TEST(CuptiPcSampling, NoCaptureBeginsWhileAnotherThreadSwitches) {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_PC_ENABLE_MS", "100"}}), [] {
+    Target target;
+    CUcontext context = nullptr;
+    CUstream stream = nullptr;
+    ASSERT_EQ(cuCtxGetCurrent(&context), CUDA_SUCCESS);
+    ASSERT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+    target.run();
+    for (int turn = 0; turn < 3; ++turn) {
+      std::thread switching([&] {
+        cuCtxSetCurrent(context);
+        EXPECT_TRUE(target.sample()) << target.why();
+      });
+      EXPECT_TRUE(
+          target.shim.wait_until([] { return fake_cuda_interface()->switching.load() != 0; }));
+      EXPECT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+      CUgraph graph = nullptr;
+      EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+      switching.join();
+      target.shim.request(GPUPROF_TIER_TRACE);
+      EXPECT_TRUE(target.reach(GPUPROF_STATE_TRACING));
+    }
+  }));
+}
+
 TEST(CuptiPcSampling, CyclesUnderLoad) {
   EXPECT_CLEAN(run_target(
       {},
