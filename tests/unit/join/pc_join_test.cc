@@ -362,7 +362,7 @@ TEST_F(PcJoin, MixedWindowsLabelTheirExecutions) {
   launched(4, 11, exec(4, 9, 1000));
   const JoinResult result = finish();
   const auto by_state =
-      sum_by(result, [](const Row& row) { return serialized_name(row.serialized); });
+      sum_by(result, [](const Row& row) { return std::string(serialized_name(row.serialized)); });
   EXPECT_EQ(by_state.at("true").executions, 2u);
   EXPECT_EQ(by_state.at("false").executions, 1u);
   EXPECT_EQ(by_state.at("unknown").executions, 1u);
