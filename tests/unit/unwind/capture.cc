@@ -45,18 +45,33 @@ gpuprof_test_capture:
 )");
 
 namespace gpuprof::unwind::test {
+namespace {
 
-extern "C" __attribute__((used, no_sanitize_address)) void gpuprof_test_store(
-    Sample* sample, uint64_t limit, const uint64_t* regs) {
-  std::copy(regs, regs + 17, sample->regs.begin());
-  sample->stack_address = regs[7];
+thread_local uint64_t top_of_thread = 0;
+
+uint64_t find_top() {
   pthread_attr_t attr;
   void* low = nullptr;
   size_t size = 0;
   pthread_getattr_np(pthread_self(), &attr);
   pthread_attr_getstack(&attr, &low, &size);
   pthread_attr_destroy(&attr);
-  sample->stack_top = reinterpret_cast<uint64_t>(low) + size;
+  return reinterpret_cast<uint64_t>(low) + size;
+}
+
+}  // namespace
+
+void prepare_capture(Sample* sample, uint64_t limit) {
+  top_of_thread = find_top();
+  sample->bytes.reserve(limit);
+}
+
+extern "C" __attribute__((used, no_sanitize_address)) void gpuprof_test_store(
+    Sample* sample, uint64_t limit, const uint64_t* regs) {
+  std::copy(regs, regs + 17, sample->regs.begin());
+  sample->stack_address = regs[7];
+  if (top_of_thread == 0) top_of_thread = find_top();
+  sample->stack_top = top_of_thread;
   if (sample->stack_top <= sample->stack_address) sample->stack_top = 0;  // an alternate stack
   const uint64_t all = sample->stack_top == 0 ? limit : sample->stack_top - sample->stack_address;
   const uint64_t bytes = std::min(limit, all);

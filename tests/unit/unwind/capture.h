@@ -20,6 +20,10 @@ struct Sample {
   [[nodiscard]] StackSample view() const { return {regs, stack_address, stack_top, bytes, flags}; }
 };
 
+// Before a capture in a signal handler, which may neither allocate nor read files: memory for
+// `limit` bytes, and where the calling thread's stack ends.
+void prepare_capture(Sample* sample, uint64_t limit);
+
 // Fills `sample` with the registers at its own entry and the bytes from the stack pointer to the
 // stack's top (at most `limit`). The leaf frame is the assembly entry itself. x86-64.
 extern "C" void gpuprof_test_capture(Sample* sample, uint64_t limit);

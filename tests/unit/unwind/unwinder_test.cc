@@ -100,6 +100,7 @@ TEST_F(UnwinderTest, SignalFrameIsExactAboveTheHandler) {
   struct sigaction action = {};
   struct sigaction old = {};
   action.sa_handler = [](int) { capture_leaf(&sample); };
+  test::prepare_capture(&sample, kAll);
   sigaction(SIGUSR1, &action, &old);
   chain_a(
       5, [](void*) { raise(SIGUSR1); }, nullptr);
@@ -123,6 +124,7 @@ TEST_F(UnwinderTest, AlternateSignalStackIsCut) {
     test::gpuprof_test_capture(&sample, end - reinterpret_cast<uint64_t>(&here) - 512);
   };
   sigaction(SIGUSR1, &action, &old);
+  test::prepare_capture(&sample, sizeof stack);
   raise(SIGUSR1);
   sigaction(SIGUSR1, &old, nullptr);
   alternate.ss_flags = SS_DISABLE;
