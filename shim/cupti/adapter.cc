@@ -109,7 +109,7 @@ bool bind_library() noexcept {
 /// Registers the hash callback and settles whether the subscriber is held from now on: where
 /// modules are wanted and the callback is missing, MODULE_LOADED is the only source of them.
 void register_modules() noexcept {
-  const Quirks quirks = quirks_of(facts.version);
+  const Quirks quirks = quirks_of(facts.version, facts.driver.version);
   const shim::Knobs& knobs = shim::knobs();
   bool eager = quirks.eager || knobs.subscribe == shim::SubscribeMode::kEager;
   if (knobs.modules) {

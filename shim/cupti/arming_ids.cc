@@ -38,22 +38,24 @@ bool Arming::subscribe(const Guard& guard, uint64_t now_ns) noexcept {
 
 bool Arming::enable_launch_ids(const Guard& guard) noexcept {
   const LaunchRule::Verdict verdict = rule_.verdict();
+  const bool driver = verdict != LaunchRule::Verdict::kRuntimeOnly;
   const bool runtime_launches = verdict != LaunchRule::Verdict::kDriverOnly;
-  const bool runtime_copies = verdict == LaunchRule::Verdict::kBothDomains;
+  const bool runtime_copies = runtime_launches && verdict != LaunchRule::Verdict::kChecking;
   uint32_t launches = 0;
   size_t count = 0;
   const CallbackId* ids = callback_ids(&count);
   for (size_t i = 0; i < count; ++i) {
     const CallbackId& id = ids[i];
-    const bool wanted =
-        id.domain == Domain::kDriver || (is_copy(id.call) ? runtime_copies : runtime_launches);
+    const bool wanted = id.domain == Domain::kDriver
+                            ? driver
+                            : (is_copy(id.call) ? runtime_copies : runtime_launches);
     if (!wanted) continue;
     // An id that this CUPTI does not know is refused: others carry the same launches there.
     const CUptiResult result =
         guard.enable_callback(true, subscriber_, static_cast<uint32_t>(id.domain), id.id);
     if (result == CUPTI_SUCCESS && is_launch(id.call)) ++launches;
   }
-  driver_ids_on_ = true;
+  driver_ids_on_ = driver;
   runtime_launch_ids_on_ = runtime_launches;
   runtime_copy_ids_on_ = runtime_copies;
   return launches > 0;
@@ -110,7 +112,7 @@ void Arming::switch_runtime_ids(const Guard& guard, bool copies, bool on) noexce
 /// Switches the runtime ids to what the rule's verdict needs. The one that both domains are needed
 /// may follow the one that the driver's suffice: a launch that proves it can be late.
 void Arming::follow_rule(const Guard& guard) noexcept {
-  if (!driver_ids_on_) return;  // at rest under the no_disarm quirk
+  if (!driver_ids_on_) return;  // at rest under the no_disarm quirk, or the runtime's alone
   const LaunchRule::Verdict verdict = rule_.verdict();
   if (verdict == LaunchRule::Verdict::kDriverOnly && runtime_launch_ids_on_) {
     switch_runtime_ids(guard, false, false);

@@ -10,9 +10,10 @@ namespace gpuprof::cupti {
 ///
 /// A runtime launch (cudaLaunchKernel, <<<>>>) passes through a driver launch, whose callback has
 /// the same correlation id, which is the one that the kernel's record carries: so the driver ids
-/// alone see every launch, once. That held for 270,603 of 270,603 kernels on 12.8 to 13.0.1, but
-/// CUPTI 11.8 under driver 580 fires no driver launch callback at all. How that is found out
-/// depends on whether a runtime id may be switched off again (quirks.h):
+/// alone see every launch, once. That held for 270,603 of 270,603 kernels on 12.8 to 13.0.1. CUPTI
+/// 11.8 under driver 580 fires no driver launch callback at all, and with their ids on it gives all
+/// kernels one correlation id: there it is the runtime ids alone. Whether another CUPTI is like it
+/// is found out, depending on whether a runtime id may be switched off again (quirks.h):
 ///  - It may: both domains' launch ids start enabled; after kAgreed runtime launches that had their
 ///    driver callback inside, the runtime ids are switched off for good, and a single successful
 ///    runtime launch without one keeps both domains, copies and fills included.
@@ -29,7 +30,7 @@ class LaunchRule {
  public:
   static constexpr uint32_t kAgreed = 64;
   static constexpr uint32_t kUnexplained = 64;
-  enum class Verdict : uint32_t { kChecking, kDriverOnly, kBothDomains };
+  enum class Verdict : uint32_t { kChecking, kDriverOnly, kBothDomains, kRuntimeOnly };
 
   constexpr LaunchRule() = default;
 
@@ -66,7 +67,7 @@ class LaunchRule {
     if (verdict() == Verdict::kDriverOnly) return false;
     const bool nested = *last == correlation;
     *last = correlation;
-    if (verdict() == Verdict::kBothDomains || !entered) return !nested;
+    if (verdict() != Verdict::kChecking || !entered) return !nested;
     if (!nested) {
       verdict_.store(Verdict::kBothDomains, std::memory_order_relaxed);
     } else if (agreed_.fetch_add(1, std::memory_order_relaxed) + 1 == kAgreed) {

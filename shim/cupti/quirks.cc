@@ -24,16 +24,20 @@ constexpr Entry kEntries[] = {
 
 }  // namespace
 
-Quirks quirks_of(uint32_t version) noexcept {
+Quirks quirks_of(uint32_t version, uint32_t driver_version) noexcept {
   Quirks quirks;
   quirks.null_buffer_ok = version >= 27;          // 12.9 release notes
   quirks.per_thread_buffers = version >= 130000;  // on by default since 13.0; opt-in since 12.3
   quirks.state_domain = version >= 20;            // 12.2
-  // docs/hardware.md: 13.0.0 and 13.0.1 stick, 12.8 and 12.9 do not. 11.8 gave one id to all
-  // kernels in such a trial, and needs its runtime ids in any case.
+  // docs/hardware.md: 13.0.0 and 13.0.1 stick, 12.8 and 12.9 do not; 11.8 was not tried.
   quirks.ids_stick = version >= 130000 || version == 18;
   if (version >= 130000) quirks.launch_rule = LaunchRule::Verdict::kDriverOnly;
-  if (version == 18) quirks.launch_rule = LaunchRule::Verdict::kBothDomains;
+  // Measured under CUDA 13.0's driver; under its own it was not.
+  if (version == 18) {
+    quirks.launch_rule = driver_version == 0 || driver_version >= 12000
+                             ? LaunchRule::Verdict::kRuntimeOnly
+                             : LaunchRule::Verdict::kBothDomains;
+  }
   for (const Entry& entry : kEntries) {
     if (version < entry.first || version > entry.last) continue;
     quirks.eager |= entry.eager;

@@ -7,8 +7,8 @@
 
 namespace gpuprof::cupti {
 
-/// What is special about one version of CUPTI (cuptiGetVersion), with the reason beside each entry
-/// of the table in quirks.cc.
+/// What is special about one version of CUPTI (cuptiGetVersion) on one driver, with the reason
+/// beside each entry of the table in quirks.cc.
 struct Quirks {
   /// A null activity buffer is answered by dropping records, not by a crash.
   bool null_buffer_ok = false;
@@ -33,7 +33,8 @@ struct Quirks {
 /// Oldest version that the shim accepts: CUDA 11.8.
 inline constexpr uint32_t kOldestVersion = 18;
 
-Quirks quirks_of(uint32_t version) noexcept;
+/// `driver_version`: cuDriverGetVersion(), 0 if unknown.
+Quirks quirks_of(uint32_t version, uint32_t driver_version) noexcept;
 
 /// CUDA major that a cuptiGetVersion() value belongs to: 18 is 11.8, 19 to 28 are 12.x, from 13.0
 /// on the value is xxyyzz.

@@ -65,11 +65,16 @@ void invoke(uint32_t domain, uint32_t cbid, const void* data) {
   cupti().callbacks_returned.fetch_add(1);
 }
 
-/// CUPTI 11.8 below a CUDA 13 runtime made no driver launch callbacks (measured).
+/// CUPTI 11.8 on a CUDA 13 driver made no driver launch callbacks, and with their ids on all that
+/// the thread launched had the id of the first (measured).
+bool confused_by(const ApiCall& call) {
+  return api_version() == 18 && driver_interface()->setting(Key::kDriver) >= 13000 && call.launch &&
+         call.domain == CUPTI_CB_DOMAIN_DRIVER_API;
+}
+
 bool quirk_swallows(const ApiCall& call) {
   if (!call.launch || call.domain != CUPTI_CB_DOMAIN_DRIVER_API) return false;
-  return driver_interface()->setting(Key::kNoDriverLaunch) != 0 ||
-         (api_version() == 18 && driver_interface()->setting(Key::kDriver) >= 13000);
+  return driver_interface()->setting(Key::kNoDriverLaunch) != 0 || confused_by(call);
 }
 
 /// From 12.2 on CUPTI reports an error that it does not survive, and is gone afterwards.
@@ -95,7 +100,12 @@ void stick(const ApiCall& call) {
 
 void on_api(ApiCall& call, CUpti_ApiCallbackSite site) {
   report_fatal_error();
-  const bool enabled = callback_enabled(call.domain, call.cbid) && !quirk_swallows(call);
+  const bool wanted = callback_enabled(call.domain, call.cbid);
+  const bool enabled = wanted && !quirk_swallows(call);
+  if (wanted && confused_by(call)) {
+    driver_interface()->thread().stuck = call.correlation;
+    driver_interface()->violation("stuck-correlation", "driver launch ids on, CUPTI 11.8");
+  }
   if (site == CUPTI_API_ENTER) call.entered = enabled;
   if (site == CUPTI_API_EXIT && call.entered && !enabled) stick(call);
   if (!enabled) return;

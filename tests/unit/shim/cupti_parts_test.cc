@@ -542,16 +542,16 @@ TEST(Quirks, CudaMajorOfEveryVersionFormat) {
   EXPECT_EQ(cuda_major_of(130001), 13u);
   EXPECT_EQ(cuda_major_of(140200), 14u);
   for (const uint32_t measured : {18u, 26u, 28u, 130000u, 130001u}) {
-    EXPECT_FALSE(quirks_of(measured).no_disarm) << measured;
+    EXPECT_FALSE(quirks_of(measured, 13000).no_disarm) << measured;
   }
   for (uint32_t version = 19; version <= 25; ++version) {
-    EXPECT_TRUE(quirks_of(version).no_disarm) << version;
-    EXPECT_STREQ(quirks_of(version).reason, "not measured: stays armed once armed");
+    EXPECT_TRUE(quirks_of(version, 13000).no_disarm) << version;
+    EXPECT_STREQ(quirks_of(version, 13000).reason, "not measured: stays armed once armed");
   }
-  EXPECT_FALSE(quirks_of(26).null_buffer_ok);
-  EXPECT_TRUE(quirks_of(28).null_buffer_ok);
-  EXPECT_FALSE(quirks_of(28).per_thread_buffers);
-  EXPECT_TRUE(quirks_of(130000).per_thread_buffers);
+  EXPECT_FALSE(quirks_of(26, 13000).null_buffer_ok);
+  EXPECT_TRUE(quirks_of(28, 13000).null_buffer_ok);
+  EXPECT_FALSE(quirks_of(28, 13000).per_thread_buffers);
+  EXPECT_TRUE(quirks_of(130000, 13000).per_thread_buffers);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ void runtime_launch(CUfunction function) {
   EXPECT_EQ(cudaLaunchKernel(function, dim3(1), dim3(1), arguments, 0, nullptr), cudaSuccess);
 }
 
-/// Both domains are in use: each launch, copy and fill comes once.
+/// Runtime ids are in use: each launch, copy and fill comes once.
 void expect_each_once(const ShimView& shim, CUfunction function) {
   shim.wait_for_round();  // in which the runtime ids follow
   fake_cuda_drain();
@@ -60,7 +60,7 @@ void attach_where_driver_callbacks_are_missing() {
   expect_each_once(shim, function);
 }
 
-TEST(CuptiVersions, Cupti118OnANewerDriverUsesBothDomains) {
+TEST(CuptiVersions, Cupti118OnANewerDriverUsesTheRuntimesAlone) {
   EXPECT_CLEAN(run_target({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI118_DIR}},
                           attach_where_driver_callbacks_are_missing));
 }
