@@ -138,6 +138,7 @@ void write_join(JsonWriter& json, const join::JoinStats& stats) {
   json.field("rows_folded", stats.rows_folded);
   json.field("stacks_trimmed", stats.stacks_trimmed);
   json.field("executions_beside_another", stats.executions_beside_another);
+  json.field("executions_of_another", stats.executions_of_another);
   json.field("processes_refused", stats.processes_refused);
   json.field("pc_resolved_early", stats.pc_resolved_early);
   json.field("pc_folded", stats.pc_folded);
@@ -145,10 +146,14 @@ void write_join(JsonWriter& json, const join::JoinStats& stats) {
 }
 
 std::string not_exact(const join::JoinStats& stats) {
-  const uint64_t count = stats.executions_beside_another;
-  if (count == 0) return "";
-  return grouped(count) + (count == 1 ? " execution" : " executions") +
-         " of launches that had one already";
+  const auto part = [](uint64_t count, const char* what) {
+    return count == 0 ? "" : grouped(count) + (count == 1 ? " execution" : " executions") + what;
+  };
+  const std::string beside =
+      part(stats.executions_beside_another, " of launches that had one already");
+  const std::string other =
+      part(stats.executions_of_another, " with the id of another kernel's launch");
+  return beside + (beside.empty() || other.empty() ? "" : "; ") + other;
 }
 
 std::string not_seen(const probe::ProbeCounters& counters) {

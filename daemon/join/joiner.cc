@@ -30,6 +30,14 @@ struct Waiting {
   uint32_t reserved;
 };
 
+// Whether a launch can have had this execution: CUPTI's ids have been alike for whole threads.
+bool can_be_of(const Launch& launch, const ClassKey& key) {
+  if (key.kind != GPUPROF_KIND_KERNEL) return true;
+  if (launch.is_graph) return key.graph_id != 0;
+  const auto name = static_cast<uint32_t>(key.name_id);
+  return launch.name == 0 || name == 0 || launch.name == name;
+}
+
 }  // namespace
 
 const char* match_name(Match match) {
@@ -145,6 +153,7 @@ void Joiner::Impl::add_launch(ProcessId id, const gpuprof_launch_v1& record, Sta
   launch->stack = stack;
   launch->tid = tid;
   launch->is_graph = record.kind == GPUPROF_KIND_GRAPH;
+  launch->name = static_cast<uint32_t>(record.name_id);
   p->max_weight_q32 = std::max(p->max_weight_q32, launch->weight_q32);
 }
 
@@ -227,6 +236,11 @@ void Joiner::Impl::join_exact(Process& p, Launch& launch, uint32_t class_id, uin
     --p.window.pending;
     p.window.pending_ns -= time_ns;
     ++p.window.duplicates;
+    return;
+  }
+  if (!can_be_of(launch, window_.key_of(class_id))) {
+    ++stats_.executions_of_another;
+    window_.add_without_stack(class_id, Unmatched::kNoSample, time_ns);
     return;
   }
   // A launch of a kernel has one execution. Were all ids alike, the first call path would have all.

@@ -96,6 +96,7 @@ struct JoinStats {
   uint64_t rows_folded = 0;                // exact executions spread instead: too many rows
   uint64_t stacks_trimmed = 0;             // (kernel, stack) pairs left out of a spread
   uint64_t executions_beside_another = 0;  // kernels whose launch had one already: not exact
+  uint64_t executions_of_another = 0;      // whose id is that of another kernel's launch: likewise
   uint64_t processes_refused = 0;          // records of processes beyond the limit
   uint64_t pc_resolved_early = 0;          // records with a correlation: grace cut short
   uint64_t pc_folded = 0;                  // counts that lost their instruction or stall

@@ -70,6 +70,12 @@ TEST(ReportParts, ExecutionsThatShareALaunchAreTold) {
   EXPECT_EQ(not_exact(stats), "1 execution of launches that had one already");
   stats.executions_beside_another = 1'234;
   EXPECT_EQ(not_exact(stats), "1,234 executions of launches that had one already");
+  stats.executions_of_another = 1;
+  EXPECT_EQ(not_exact(stats),
+            "1,234 executions of launches that had one already; 1 execution with the id of another "
+            "kernel's launch");
+  stats.executions_beside_another = 0;
+  EXPECT_EQ(not_exact(stats), "1 execution with the id of another kernel's launch");
 }
 
 TEST(ReportParts, WhoWasNotSeenIsTold) {

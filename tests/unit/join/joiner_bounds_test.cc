@@ -117,11 +117,14 @@ TEST(JoinerBounds, OldLaunchesAreForgottenAndCounted) {
   joiner.add_launch(kProcess, launch(2), 2, 1);                            // executes
   joiner.add_launch(kProcess, launch(3, 1, 1, GPUPROF_KIND_GRAPH), 3, 1);  // executes
   add(joiner, exec(2, 9, 10));
-  add(joiner, exec(3, 9, 10));
+  gpuprof_exec_v1 node = exec(3, 9, 10);
+  node.graph_id = 1;
+  add(joiner, node);
   joiner.advance(kSecond * 12);
   EXPECT_EQ(joiner.live_stacks(), (std::vector<StackId>{1, 3}));
   EXPECT_EQ(joiner.stats().launches_retired, 1u);
-  add(joiner, exec(3, 9, 11));  // used again: ten more minutes
+  node.end_ns += 1;
+  add(joiner, node);  // used again: ten more minutes
   joiner.advance(kSecond * 605);
   EXPECT_EQ(joiner.live_stacks(), (std::vector<StackId>{3}));
   EXPECT_EQ(joiner.stats().launches_never_executed, 1u);

@@ -305,6 +305,35 @@ TEST(Joiner, ASecondKernelOfALaunchIsNotExact) {
   EXPECT_EQ(joiner.stats().executions_beside_another, 1u);
 }
 
+TEST(Joiner, AKernelOfAnotherNameIsNotExact) {
+  Joiner joiner;
+  gpuprof_launch_v1 named = launch(1);
+  named.name_id = 8;
+  joiner.add_launch(kProcess, named, 1, 1);
+  add(joiner, exec(1, 9, 10));
+  add(joiner, exec(1, 8, 50));
+  const JoinResult result = joiner.finish_window();
+  EXPECT_EQ(result.processes[0].window.check(), "");
+  EXPECT_EQ(by_match(result),
+            (std::map<Match, Sum>{{Match::kExact, {1, 50}}, {Match::kUnmatched, {1, 10}}}));
+  EXPECT_EQ(joiner.stats().executions_of_another, 1u);
+}
+
+TEST(Joiner, AGraphsLaunchHasOnlyKernelsOfGraphs) {
+  Joiner joiner;
+  gpuprof_launch_v1 graph = launch(1);
+  graph.kind = GPUPROF_KIND_GRAPH;
+  joiner.add_launch(kProcess, graph, 1, 1);
+  gpuprof_exec_v1 node = exec(1, 9, 10);
+  node.graph_id = 3;
+  add(joiner, node);
+  add(joiner, exec(1, 9, 50));
+  const JoinResult result = joiner.finish_window();
+  EXPECT_EQ(by_match(result),
+            (std::map<Match, Sum>{{Match::kExact, {1, 10}}, {Match::kUnmatched, {1, 50}}}));
+  EXPECT_EQ(joiner.stats().executions_of_another, 1u);
+}
+
 TEST(Joiner, AccountingHoldsInTheMiddleOfAWindow) {
   Joiner joiner;
   joiner.add_launch(kProcess, launch(1), 1, 1);
