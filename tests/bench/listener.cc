@@ -290,7 +290,7 @@ void sample(CUcontext context) {
   enable();
   g->started = g->switches;
   g->drain_at_ns = now_ns() + kDrainNs;
-  if (g->has_turns && g->on_ns != 0) g->turn_at_ns = now_ns() + (g->started ? g->on_ns : g->off_ns);
+  if (g->has_turns && g->on_ns != 0) g->turn_at_ns = now_ns() + (g->started ? g->on_ns : 0);
 }
 
 void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId, const void* data) {

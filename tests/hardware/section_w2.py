@@ -60,6 +60,9 @@ def check_summary(bench, name, path):
                          f"{lost}" + (", under way at the detach" if running else ""), "0 but for one under way at the detach")
     bench.report.require(f"{name}: executions joined twice", executions.get("duplicates") == 0,
                          str(executions.get("duplicates")), "0")
+    strange = {key: summary.get("join", {}).get(key) for key in ("executions_beside_another", "executions_of_another")}
+    bench.report.require(f"{name}: ids of one launch each", set(strange.values()) == {0},
+                         ", ".join(f"{key} {value}" for key, value in strange.items()), "0 and 0")
     bench.report.add(f"{name}: attribution", ", ".join(f"{k} {v}" for k, v in executions.get("attributed", {}).items())
                      + ", unattributed " + str(sum(executions.get("unattributed", {}).values())), "", "measured")
     return summary
