@@ -126,8 +126,7 @@ struct Listener {
   uint32_t period = 20;
   CUcontext sampled = nullptr;
   PcBuffer drained, registered;
-  std::mutex pc_mutex;
-  std::mutex flush_mutex;  // no flush beside the last drain
+  std::mutex pc_mutex;  // one thread at a time in what samples or flushes
   std::atomic<uint64_t> drain_at_ns{UINT64_MAX}, pc_samples{0};
   bool has_turns = false, switches = false;
   uint32_t sleep_ms = 0;
@@ -216,9 +215,8 @@ uint64_t now_ns() {
 
 constexpr uint64_t kDrainNs = 100'000'000;
 
-void drain() {
-  const std::unique_lock lock(g->pc_mutex, std::try_to_lock);
-  if (!lock.owns_lock() || (g->switches && !g->started)) return;
+void drain_all() {
+  if (g->switches && !g->started) return;
   CUpti_PCSamplingGetDataParams params{CUpti_PCSamplingGetDataParamsSize, nullptr, g->sampled,
                                        &g->drained.data};
   do {
@@ -226,6 +224,11 @@ void drain() {
     g->pc_samples += g->drained.data.totalSamples;
   } while (g->drained.data.remainingNumPcs != 0 && g->drained.data.totalNumPcs != 0);
   g->drain_at_ns = now_ns() + kDrainNs;
+}
+
+void drain() {
+  const std::unique_lock lock(g->pc_mutex, std::try_to_lock);
+  if (lock.owns_lock()) drain_all();
 }
 
 void enable() {
@@ -286,11 +289,19 @@ void turn() {
 }
 
 void sample(CUcontext context) {
+  const std::lock_guard lock(g->pc_mutex);
   g->sampled = context;
   enable();
   g->started = g->switches;
   g->drain_at_ns = now_ns() + kDrainNs;
-  if (g->has_turns && g->on_ns != 0) g->turn_at_ns = now_ns() + (g->started ? g->on_ns : 0);
+  // Soon, but w2 has captured its graph by then: not in a launch of a capture.
+  constexpr uint64_t kFirstTurnNs = 100'000'000;
+  if (g->has_turns && g->on_ns != 0)
+    g->turn_at_ns = now_ns() + (g->started ? g->on_ns : kFirstTurnNs);
+}
+
+bool launches(const char* name) {
+  return strncmp(name, "cuLaunchKernel", 14) == 0 || strncmp(name, "cuGraphLaunch", 13) == 0;
 }
 
 void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId, const void* data) {
@@ -298,11 +309,13 @@ void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId, 
     if (g->sampled == nullptr) sample(static_cast<const CUpti_ResourceData*>(data)->context);
     return;
   }
-  if (static_cast<const CUpti_CallbackData*>(data)->callbackSite == CUPTI_API_ENTER) {
+  const auto* call = static_cast<const CUpti_CallbackData*>(data);
+  if (call->callbackSite == CUPTI_API_ENTER) {
     g->counts.callbacks.fetch_add(1, std::memory_order_relaxed);
   } else if (g->sampled != nullptr) {
     const uint64_t now = now_ns();
-    if (now >= g->turn_at_ns.load(std::memory_order_relaxed)) turn();
+    if (now >= g->turn_at_ns.load(std::memory_order_relaxed) && launches(call->functionName))
+      turn();
     if (now >= g->drain_at_ns.load(std::memory_order_relaxed)) drain();
   }
 }
@@ -320,7 +333,7 @@ void* flush_loop(void*) {
   const timespec period{0, 100'000'000};
   for (;;) {
     nanosleep(&period, nullptr);
-    const std::lock_guard lock(g->flush_mutex);
+    const std::lock_guard lock(g->pc_mutex);
     g->cupti.cuptiActivityFlushAll(0);
   }
 }
@@ -362,8 +375,8 @@ void report() {
     const timespec decoder{0, 400'000'000};  // it wakes every 100 ms
     nanosleep(&decoder, nullptr);
   }
-  const std::lock_guard no_flush(g->flush_mutex);
-  if (g->sampled != nullptr) drain();
+  const std::lock_guard alone(g->pc_mutex);
+  if (g->sampled != nullptr) drain_all();
   if (g->mode == "trace" || g->mode == "pc") g->cupti.cuptiActivityFlushAll(1);
   FILE* file = g->out.empty() ? nullptr : fopen(g->out.c_str(), "w");
   if (file == nullptr) return;

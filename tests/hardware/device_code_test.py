@@ -334,7 +334,8 @@ class Budget(unittest.TestCase):
             bench.report.rows.clear()
             bench.part = "listener"
             section_pccost.run(bench)
-            self.assertEqual([r["check"] for r in bench.report.rows], ["bare listener: launch rate lost by sampling"])
+            self.assertEqual([r["check"] for r in bench.report.rows],
+                             [f"bare listener, {name}: launch rate lost by sampling" for name in section_pccost.FLOORS])
 
 
 if __name__ == "__main__":

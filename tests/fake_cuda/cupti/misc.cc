@@ -72,11 +72,31 @@ FAKE_EXPORT CUptiResult cuptiGetStreamIdEx(CUcontext context, CUstream stream, u
   return CUPTI_SUCCESS;
 }
 
+/// Of the driver calls that put work on the fake GPU; no one asks for the others.
+static const char* name_of_driver_call(uint32_t cbid) {
+  switch (cbid) {
+#define NAMED(call)                    \
+  case CUPTI_DRIVER_TRACE_CBID_##call: \
+    return #call;
+    NAMED(cuLaunchKernel)
+    NAMED(cuLaunchKernel_ptsz)
+    NAMED(cuLaunchKernelEx)
+    NAMED(cuLaunchKernelEx_ptsz)
+    NAMED(cuGraphLaunch)
+    NAMED(cuGraphLaunch_ptsz)
+    NAMED(cuMemcpyAsync)
+    NAMED(cuMemsetD8Async)
+#undef NAMED
+    default:
+      return "fake";
+  }
+}
+
 FAKE_EXPORT CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t cbid,
                                              const char** name) {
   if (cbid == 0 || domain <= 0 || domain >= CUPTI_CB_DOMAIN_SIZE)
     return fail(CUPTI_ERROR_INVALID_PARAMETER);
-  *name = "fake";
+  *name = domain == CUPTI_CB_DOMAIN_DRIVER_API ? name_of_driver_call(cbid) : "fake";
   return CUPTI_SUCCESS;
 }
 
