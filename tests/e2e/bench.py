@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -63,6 +64,22 @@ class Bench:
 
     def sanitized(self):
         return "GPU_PROFILED_SANITIZE:STRING=\n" not in (self.build / "CMakeCache.txt").read_text()
+
+    def stacks_are_large(self):
+        """TSan's descriptor of a thread, larger than the most that is copied of a stack, lies at the top of each but
+        the main thread's: 256 KiB a launch, of which the limit in bytes allows 128 a second."""
+        return "GPU_PROFILED_SANITIZE:STRING=thread\n" in (self.build / "CMakeCache.txt").read_text()
+
+    def threads(self, count):
+        """Options of a workload whose stacks are to be taken often: `count` threads, the main one alone where the
+        stacks of the others are large."""
+        return ("--threads", 1, "--main") if self.stacks_are_large() else ("--threads", count)
+
+    def preload(self, library):
+        """LD_PRELOAD with `library`, behind the sanitizer's runtime where the programs have one."""
+        linked = subprocess.run(["ldd", self.programs / "workload"], env=self.env(), capture_output=True, text=True,
+                                check=True).stdout
+        return ":".join([*re.findall(r"=> (\S*/lib[at]san\.so\S*)", linked), str(library)])
 
     def take_programs_away(self):
         shutil.rmtree(self.programs)

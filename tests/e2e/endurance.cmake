@@ -2,11 +2,12 @@
 # Many cycles, faults and hostile processes, one ctest entry per case. GPU_PROFILED_CYCLES=1000 runs the
 # full counts of endurance.py.
 function(gpuprof_endurance script)
+  math(EXPR timeout "240 * ${GPU_PROFILED_TIMEOUT_SCALE}")
   foreach(case IN LISTS ARGN)
     set(name "${script}.${case}")
     add_test(NAME ${name} COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/${script}.py ${case}
       --build ${CMAKE_BINARY_DIR})
-    set_tests_properties(${name} PROPERTIES LABELS "e2e" TIMEOUT 240 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
+    set_tests_properties(${name} PROPERTIES LABELS "e2e" TIMEOUT ${timeout} SKIP_RETURN_CODE 77 RUN_SERIAL ON)
   endforeach()
 endfunction()
 

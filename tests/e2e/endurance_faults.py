@@ -77,8 +77,9 @@ def case_cancelled_thread(bench):
 
 def case_wrap_armed(bench):
     """The 32-bit correlation id wraps while tracing."""
-    path, summary, truth, _ = bench.run(bench.workload(*WORK), "--stack-rate", "all", FAKE_CUDA_INSTANT=1,
-                                        FAKE_CUDA_CORRELATION=2**32 - 3000)
+    rate = 1000 if bench.stacks_are_large() else 3000
+    path, summary, truth, _ = bench.run(bench.workload(*WORK, *bench.threads(2), "--rate", rate), "--stack-rate", "all",
+                                        FAKE_CUDA_INSTANT=1, FAKE_CUDA_CORRELATION=2**32 - 3000)
     check_accounting(summary, truth["executions"], exact_only=True)
     profile = pprof_raw.load(path)
     equal(profile.total(), truth["gpu_ns"], "gpu_time")
@@ -87,7 +88,8 @@ def case_wrap_armed(bench):
 
 def case_wrap_idle(bench):
     """It wraps between two attaches, and again beside the second: every launch finds its own."""
-    target = bench.start_target("--threads", 2, "--launches", 0, "--rate", 1000, FAKE_CUDA_INSTANT=1,
+    rate = 2000 if bench.stacks_are_large() else 1000  # a thread
+    target = bench.start_target(*bench.threads(2), "--launches", 0, "--rate", rate, FAKE_CUDA_INSTANT=1,
                                 FAKE_CUDA_CORRELATION=2**32 - 6000)
     received = time_ns = 0
     for turn in range(4):
@@ -111,7 +113,7 @@ def case_clock_step(bench):
     counts stay exact, and a record whose start and end lie on two sides of a step is counted."""
     preload = bench.build / "tests/e2e/workload/libworkload_step_clock.so"
     path, summary, truth, _ = bench.run(
-        ["/usr/bin/env", f"LD_PRELOAD={preload}", "STEP_CLOCK=700:60000000000,1200:-30000000000",
+        ["/usr/bin/env", f"LD_PRELOAD={bench.preload(preload)}", "STEP_CLOCK=700:60000000000,1200:-30000000000",
          *bench.workload("--threads", 2, "--launches", 6000, "--rate", 1500)], FAKE_CUDA_INSTANT=1)
     executions = summary["total"]["executions"]
     check(set(lost(summary)) <= {"invalid_time"}, f"lost in the shim: {lost(summary)}")

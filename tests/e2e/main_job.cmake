@@ -2,7 +2,8 @@
 # The main job against ground truth (main_job.py), one ctest entry per case and fallback mode.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
-function(gpuprof_main_job case mode timeout)
+function(gpuprof_main_job case mode seconds)
+  math(EXPR timeout "${seconds} * ${GPU_PROFILED_TIMEOUT_SCALE}")
   string(REPLACE "," "+" suffix "${mode}")
   set(name "main_job.${case}")
   if(mode)

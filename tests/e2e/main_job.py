@@ -151,9 +151,10 @@ def check_source_views(bench, path, truth):
 def case_every_launch(build, mode):
     """Every launch drawn: each execution joins its own launch, none is estimated."""
     bench = Bench(build, mode)
+    launches, rate = (2000, 20) if bench.stacks_are_large() else (20000, 1000)
     try:
         path, summary, truth, _ = bench.run(
-            bench.workload("--threads", 4, "--launches", 20000, "--rate", 1000, "--graph-every", 100, "--memcpy-every", 10),
+            bench.workload("--threads", 4, "--launches", launches, "--rate", rate, "--graph-every", 100, "--memcpy-every", 10),
             "--stack-rate", "all", FAKE_CUDA_INSTANT=1)
         check_accounting(summary, truth["executions"], exact_only=True)
         profile = pprof_raw.load(path)
@@ -176,13 +177,14 @@ def case_sampling(build, mode):
     of the truth, with a thread whose rate changes 100-fold and call paths that follow from their place
     in a burst. The draws are of a rate, so the runs are of a time."""
     bench = Bench(build, mode)
+    rate, stack_rate = (40000, "2000") if bench.stacks_are_large() else (15000, "500")
     try:
         path, summary, truth, _ = bench.run(
-            bench.workload("--threads", 4, "--launches", 0, "--seconds", 12, "--rate", 15000, "--bursts"),
-            "--stack-rate", "500", FAKE_CUDA_INSTANT=1, GPU_PROFILED_SEED=20261129)
+            bench.workload(*bench.threads(4), "--launches", 0, "--seconds", 12, "--rate", rate, "--bursts"),
+            "--stack-rate", stack_rate, FAKE_CUDA_INSTANT=1, GPU_PROFILED_SEED=20261129)
         check_shares(path, summary, truth)
         path, summary, truth, _ = bench.run(
-            bench.workload("--threads", 1, "--launches", 0, "--seconds", 24, "--rate", 1000, "--bursts", "--rate-steps"),
+            bench.workload(*bench.threads(1), "--launches", 0, "--seconds", 24, "--rate", 1000, "--bursts", "--rate-steps"),
             "--stack-rate", "2000", FAKE_CUDA_INSTANT=1, GPU_PROFILED_SEED=7)
         # 99 of 100 launches are of the fast half of the time. Those of the slow half, 1,000 a second,
         # are drawn each and stand for themselves, and so do the draws of the first moments after each
@@ -238,7 +240,7 @@ def case_rare_kernels(build, mode):
     """A thread floods the GPU with one kernel, then launches 19 others, 300 times each in one burst,
     and hardly ever a graph: each of them has its stacks, from the start and in a late attach."""
     bench = Bench(build, mode)
-    flood = ("--threads", 1, "--rate", 50000, "--flood", 20000, "--graph-every", 2000, "--memcpy-every", 3000)
+    flood = (*bench.threads(1), "--rate", 50000, "--flood", 20000, "--graph-every", 2000, "--memcpy-every", 3000)
     try:
         path, summary, truth, _ = bench.run(bench.workload("--launches", 25700, *flood), FAKE_CUDA_INSTANT=1)
         check_accounting(summary, truth["executions"])

@@ -31,8 +31,8 @@ std::string take_file(const std::string& path) {
 }
 
 bool ours(const char* entry) {
-  for (const char* prefix : {"FAKE_CUDA_", "GPU_PROFILED_", "CUDA_INJECTION64_PATH",
-                             "LD_LIBRARY_PATH", "ASAN_OPTIONS"}) {
+  for (const char* prefix :
+       {"FAKE_CUDA_", "GPU_PROFILED_", "CUDA_INJECTION64_PATH", "LD_LIBRARY_PATH"}) {
     if (std::string(entry).rfind(prefix, 0) == 0) return true;
   }
   return false;
@@ -54,9 +54,7 @@ Program::Program(const std::vector<std::string>& arguments, const Environment& e
   Environment all = {{"CUDA_INJECTION64_PATH", SHIM_PATH},
                      {"GPU_PROFILED_CUPTI_PATH", CUPTI13_PATH},
                      {"FAKE_CUDA_TRUTH", prefix_ + ".truth"},
-                     {"FAKE_CUDA_REPORT", prefix_ + ".report"},
-                     // The fake and the shim leave their state to the kernel, on purpose.
-                     {"ASAN_OPTIONS", "detect_leaks=0"}};
+                     {"FAKE_CUDA_REPORT", prefix_ + ".report"}};
   for (const auto& [key, value] : environment) all[key] = value;
   std::vector<std::string> entries;
   for (char** entry = environ; *entry != nullptr; ++entry) {
