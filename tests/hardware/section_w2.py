@@ -101,7 +101,7 @@ def is_tracing(status):
 
 
 def attach_both(bench, name, command, gate, counts, skip, options=(), ready_timeout=90, ready=is_tracing,
-                work_timeout=120, env=None):
+                work_timeout=120, env=None, stacks=True):
     """Late attach around fixed work: the workload beats, is armed, works, beats, is released.
 
     The work begins when `ready` says so of the shim's status. (profile, summary), None where there is none."""
@@ -132,7 +132,7 @@ def attach_both(bench, name, command, gate, counts, skip, options=(), ready_time
         finished = target.finish(30)
     bench.report.require(f"{name}: target ends well", finished.ok(), finished.why() if not finished.ok() else "exit 0",
                          "exit 0")
-    result = check_profile(bench, name, profile, counts, skip)
+    result = check_profile(bench, name, profile, counts, skip, stacks)
     return result, check_summary(bench, name, summary)
 
 
@@ -141,13 +141,13 @@ def run_profiled(*arguments, **named):
     return run_both(*arguments, **named)[0]
 
 
-def run_both(bench, name, command, counts, skip=(), options=(), timeout=120):
+def run_both(bench, name, command, counts, skip=(), options=(), timeout=120, stacks=True):
     """(profile, summary) of `gpu-profiled run`, None where there is none."""
     profile, summary = bench.path(".pb.gz"), bench.path(".json")
     done = bench.run(bench.profiled(command, profile, summary, options), timeout)
     if not bench.report.require(f"{name}: gpu-profiled run", done.ok(), "exit 0" if done.ok() else done.why(), "exit 0"):
         return None, None
-    result = check_profile(bench, name, profile, counts, skip)
+    result = check_profile(bench, name, profile, counts, skip, stacks)
     bench.keep(profile, name.replace(" ", "_").replace("/", "_") + ".pb.gz")
     return result, check_summary(bench, name, summary)
 
