@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/cupti/arming.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -106,7 +108,8 @@ bool Arming::enable_activity(const Guard& guard) noexcept {
                    guard.describe(result));
   }
   closing_.store(false, std::memory_order_relaxed);
-  activity_on_ = was_on_once_ = true;
+  activity_on_ = true;
+  was_on_once_.store(true, std::memory_order_relaxed);
   return true;
 }
 
@@ -139,16 +142,20 @@ void Arming::show_tracing() noexcept {
                   refused_[0] == '\0' ? nullptr : refused_);
 }
 
-/// The mark comes first: a step that has the Guard has seen it or is seen by try_lock_for, and one
-/// that begins because of a phase or tier which is not seen here comes after it (all in one order).
+/// The mark comes first: a Switch sees it or is seen here (all in one order). A flush is not waited
+/// for: it may wait for this very callback.
 void Arming::before_capture(const void* thread) noexcept {
   captures_.entering(thread, shim::monotonic_ns());
-  const Phase now = phase_.load();
-  const bool may_switch = now == Phase::kArming || now == Phase::kDisarming;
-  if (!may_switch && !pc_sampling().may_step()) return;
+  if (!captures_.switch_under_way()) return;
   const CallbackScope scope;
-  const Guard guard = Guard::try_lock_for(kCapturePatienceNs);
-  if (!guard.held()) shim::count_pc(GPUPROF_PC_COUNT_SKIPPED_GUARD);
+  const uint64_t begin_ns = shim::monotonic_ns();
+  while (captures_.switch_under_way()) {
+    if (shim::monotonic_ns() - begin_ns >= kCapturePatienceNs) {
+      shim::count_pc(GPUPROF_PC_COUNT_SKIPPED_GUARD);
+      return;
+    }
+    usleep(200);
+  }
 }
 
 void Arming::on_launch_exit(const CUpti_CallbackData& data, bool captured) noexcept {
@@ -160,8 +167,9 @@ void Arming::on_launch_exit(const CUpti_CallbackData& data, bool captured) noexc
     shim::count_drop(GPUPROF_DROP_GUARD_BUSY);
     return;
   }
-  if (switching_) return;                     // a launch of CUPTI's own, inside the switch below
-  if (captures_.in_progress(now_ns)) return;  // since
+  if (switching_) return;  // a launch of CUPTI's own, inside the switch below
+  const CaptureTracker::Switch allowed(captures_, now_ns);
+  if (!allowed.allowed()) return;  // one began since
   switching_ = true;
   if (phase() == Phase::kArming) {
     pc_sampling().unstick(guard, data.context);

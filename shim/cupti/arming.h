@@ -53,8 +53,8 @@ class Arming {
   static constexpr uint64_t kDrainTimeoutNs = 2'000'000'000;
   /// No API call for so long, and none under way: no thread is about to be in one.
   static constexpr uint64_t kQuietNs = 1'000'000'000;
-  /// How long the call that begins a capture tries for the Guard, where something may be switched:
-  /// an enable of PC sampling takes 67 to 117 ms, a drain on the service thread up to 390 ms.
+  /// How long the call that begins a capture waits for a switch: an enable of PC sampling takes 67
+  /// to 117 ms, a disable up to 370.
   static constexpr uint64_t kCapturePatienceNs = 1'000'000'000;
   static constexpr uint64_t kFirstBackOffNs = 1'000'000'000;
   static constexpr uint64_t kLongestBackOffNs = 30'000'000'000;
@@ -95,7 +95,11 @@ class Arming {
   void final_flush() noexcept;
 
   // Callbacks.
-  /// An API callback came while no activity is on. `inside`: the calls that the thread is in.
+  /// Whether activity was ever on in this process.
+  [[nodiscard]] bool was_on_once() const noexcept {
+    return was_on_once_.load(std::memory_order_relaxed);
+  }
+  /// An API callback came, and activity was never on. `inside`: the calls that the thread is in.
   void note_call(bool entered, uint32_t* inside) noexcept;
   /// `thread` enters a call that begins a capture: nothing is switched any more, and what is being
   /// switched on another thread is waited for.
@@ -145,6 +149,7 @@ class Arming {
   std::atomic<Phase> phase_{Phase::kIdle};
   std::atomic<bool> closing_{false};
   std::atomic<bool> discarding_{false};
+  std::atomic<bool> was_on_once_{false};  // activity, in the life of the process
   std::atomic<uint64_t> last_call_ns_{0};
   std::atomic<uint32_t> calls_{0};  // under way, of all threads
 
@@ -158,8 +163,7 @@ class Arming {
   bool subscribed_ = false;
   bool attributes_set_ = false;
   bool activity_on_ = false;
-  bool was_on_once_ = false;  // activity, in the life of the process
-  bool armed_ = false;        // activity was on since the last kIdle
+  bool armed_ = false;  // activity was on since the last kIdle
   bool switching_ = false;
   bool enable_failed_ = false;
   CUptiResult enable_result_ = CUPTI_SUCCESS;

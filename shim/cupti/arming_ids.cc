@@ -74,7 +74,7 @@ void Arming::note_call(bool entered, uint32_t* inside) noexcept {
 
 /// Whether a switched off id could stick (quirks.h) to a thread that is in a call now.
 bool Arming::ids_must_stay(uint64_t now_ns) const noexcept {
-  if (!quirks_.ids_stick || was_on_once_) return false;
+  if (!quirks_.ids_stick || was_on_once()) return false;
   if (calls_.load(std::memory_order_relaxed) != 0) return true;
   const uint64_t last_ns = last_call_ns_.load(std::memory_order_relaxed);
   return last_ns != 0 && (now_ns < last_ns || now_ns - last_ns < kQuietNs);

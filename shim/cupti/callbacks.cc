@@ -106,14 +106,14 @@ bool first_callback_of(Domain domain, uint32_t correlation) noexcept {
 void on_api(Phase phase, Domain domain, CUpti_CallbackId id,
             const CUpti_CallbackData& data) noexcept {
   const Call call = call_of(domain, id);
-  // Not the runtime ids that an old CUPTI leaves on at rest: nothing hangs on them.
-  if (phase == Phase::kArming || (phase == Phase::kIdle && domain == Domain::kDriver))
+  if (!arming().was_on_once())
     arming().note_call(data.callbackSite == CUPTI_API_ENTER, &thread_state.calls);
   if (data.callbackSite == CUPTI_API_ENTER) {
     // In every phase: a launch may enter while tracing and leave while disarming, and a node that
     // an earlier capture made must not pass for its own.
     thread_state.node_created = false;
     if (domain == Domain::kRuntime) thread_state.entered = data.correlationId;
+    if (domain == Domain::kDriver && is_launch(call)) arming().rule().saw_driver_launch();
     if (call == Call::kCaptureBegin) arming().before_capture(&thread_state);
     if (pc_sampling().watching()) pc_sampling().on_launch_enter(domain, id, call, data);
     return;
@@ -124,7 +124,6 @@ void on_api(Phase phase, Domain domain, CUpti_CallbackId id,
   }
   // A call that failed put nothing on the GPU.
   if (call == Call::kOther || !succeeded(data)) return;
-  if (domain == Domain::kDriver && is_launch(call)) arming().rule().saw_driver_launch();
   if (!first_callback_of(domain, data.correlationId)) return;
   if (phase == Phase::kTracing) {
     note_launch();

@@ -30,7 +30,26 @@ class CaptureTracker {
 
   constexpr CaptureTracker() = default;
 
-  /// `thread` is in a call that begins a capture. Whoever looks with the Guard afterwards sees it.
+  /// Around what switches something of CUPTI, with the Guard: a capture that begins now either sees
+  /// it, and waits, or is seen by it.
+  class Switch {
+   public:
+    Switch(CaptureTracker& captures, uint64_t now_ns) noexcept : captures_(captures) {
+      captures_.switches_.fetch_add(1);
+      allowed_ = !captures_.in_progress(now_ns);
+    }
+    ~Switch() { captures_.switches_.fetch_sub(1); }
+    Switch(const Switch&) = delete;
+    Switch& operator=(const Switch&) = delete;
+    [[nodiscard]] bool allowed() const noexcept { return allowed_; }
+
+   private:
+    CaptureTracker& captures_;
+    bool allowed_;
+  };
+  [[nodiscard]] bool switch_under_way() const noexcept { return switches_.load() != 0; }
+
+  /// `thread` is in a call that begins a capture. A Switch that is made afterwards sees it.
   void entering(const void* thread, uint64_t now_ns) noexcept;
   /// It has left the call; begin() says before that what came of it.
   void entered(const void* thread) noexcept;
@@ -59,6 +78,7 @@ class CaptureTracker {
     std::atomic<uint64_t> since_ns{0};
   };
   Slot slots_[kSlots];
+  std::atomic<uint32_t> switches_{0};
   /// Last sign of a capture without a slot: begun before we looked, or more than kSlots at once.
   std::atomic<uint64_t> unknown_since_ns_{0};
 };

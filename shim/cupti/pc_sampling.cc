@@ -44,7 +44,8 @@ void PcSampling::look(CUcontext context, uint32_t context_id, bool captured,
   }
   // A launch of CUPTI's own inside a switch, or one that left as tracing ended.
   if (switching_ || arming().phase() != Phase::kTracing) return;
-  if (captures.in_progress(now_ns)) {  // since
+  const CaptureTracker::Switch allowed(captures, now_ns);
+  if (!allowed.allowed()) {  // one began since
     shim::count_pc(GPUPROF_PC_COUNT_SKIPPED_CAPTURE);
     return;
   }
@@ -238,8 +239,9 @@ void PcSampling::on_context_created(CUcontext context) noexcept {
   const uint64_t now_ns = shim::monotonic_ns();
   const Guard guard = Guard::try_lock();
   if (!guard.held() || switching_ || arming().phase() != Phase::kTracing) return;
-  if (arming().captures().in_progress(now_ns)) return;  // its first launch is another occasion
-  bury(guard);  // the new one may have the handle of one that is gone
+  const CaptureTracker::Switch allowed(arming().captures(), now_ns);
+  if (!allowed.allowed()) return;  // its first launch is another occasion
+  bury(guard);                     // the new one may have the handle of one that is gone
   uint32_t id = 0;
   if (config_.tier == GPUPROF_TIER_OFF || guard.context_id_of(context, &id) != CUPTI_SUCCESS) {
     return;

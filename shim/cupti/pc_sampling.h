@@ -90,8 +90,6 @@ class PcSampling {
   [[nodiscard]] bool attention() const noexcept {
     return attention_.load(std::memory_order_relaxed);
   }
-  /// The same, for a thread that has announced what no step may meet.
-  [[nodiscard]] bool may_step() const noexcept { return attention_.load(); }
   /// Whether a tier of PC sampling is asked for: module images are worth keeping. Any thread.
   [[nodiscard]] bool wanted() const noexcept { return wanted_.load(std::memory_order_relaxed); }
   /// Contexts that are sampled. With the Guard.

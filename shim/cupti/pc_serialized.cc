@@ -132,6 +132,11 @@ void PcSampling::on_launch_enter(Domain domain, uint32_t id, Call call,
     shim::count_pc(GPUPROF_PC_COUNT_SKIPPED_GUARD);
     return;
   }
+  const CaptureTracker::Switch allowed(arming().captures(), shim::monotonic_ns());
+  if (!allowed.allowed()) {  // one began while the Guard was waited for
+    shim::count_pc(GPUPROF_PC_COUNT_SKIPPED_CAPTURE);
+    return;
+  }
   close_windows(guard, now_ns);
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <set>
@@ -317,6 +318,29 @@ TEST(CuptiPcSampling, NoCaptureBeginsWhileAnotherThreadSwitches) {
       target.shim.request(GPUPROF_TIER_TRACE);
       EXPECT_TRUE(target.reach(GPUPROF_STATE_TRACING));
     }
+  }));
+}
+
+// A flush may wait until a callback of another thread returns: a capture that begins must not wait
+// for the flush.
+TEST(CuptiPcSampling, ACaptureBeginsBesideAFlush) {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_FLUSH_WAITS", "1"}}), [] {
+    Target target;
+    target.run();
+    EXPECT_TRUE(target.sample()) << target.why();
+    CUstream stream = nullptr;
+    ASSERT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+    uint64_t longest_ns = 0;
+    for (int i = 0; i < 60; ++i) {
+      target.run();
+      usleep(20'000);  // a flush is likely to wait now
+      const uint64_t begin_ns = fake_cuda_interface()->now();
+      EXPECT_EQ(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+      longest_ns = std::max(longest_ns, fake_cuda_interface()->now() - begin_ns);
+      CUgraph graph = nullptr;
+      EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    }
+    EXPECT_LT(longest_ns, 1'000'000'000u) << "as long as it would wait for a switch";
   }));
 }
 

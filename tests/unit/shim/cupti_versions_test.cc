@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "tests/unit/shim/driver_calls.h"
 #include "tests/unit/shim/probe_tap.h"
@@ -200,6 +202,35 @@ TEST(CuptiVersions, IdsLeftOnAfterARefusalGoOffLater) {
     shim.release();
     EXPECT_TRUE(shim.wait_until([] { return totals().unsubscribes.load() == 1; }));
     EXPECT_EQ(shim.status().state, GPUPROF_STATE_IDLE);
+  }));
+}
+
+// Threads that enter a launch in one phase and leave it in another are not counted for ever.
+TEST(CuptiVersions, ARefusalOnBusyThreadsLeavesNoCallBehind) {
+  EXPECT_CLEAN(run_target({{"FAKE_CUDA_ENABLE_FAIL", "10:1"}}, [] {
+    start_driver();
+    ShimView shim;
+    CUfunction function = load_function("k");
+    CUcontext context = nullptr;
+    ASSERT_EQ(cuCtxGetCurrent(&context), CUDA_SUCCESS);
+    for (uint64_t round = 1; round <= 4; ++round) {
+      std::atomic<bool> stop{false};
+      std::vector<std::thread> busy;
+      for (int i = 0; i < 3; ++i) {
+        busy.emplace_back([&] {
+          cuCtxSetCurrent(context);
+          while (!stop.load()) launch(function, 100);
+        });
+      }
+      shim.request(GPUPROF_TIER_TRACE, 20000);
+      EXPECT_TRUE(
+          shim.wait_until([&] { return shim.status().reason == GPUPROF_REASON_ENABLE_FAILED; }));
+      shim.release();
+      stop = true;
+      for (std::thread& thread : busy) thread.join();
+      EXPECT_TRUE(shim.wait_until([&] { return totals().unsubscribes.load() == round; }));
+      EXPECT_TRUE(shim.wait_until([&] { return shim.status().reason == GPUPROF_REASON_RELEASED; }));
+    }
   }));
 }
 
