@@ -48,6 +48,12 @@ Error explain(int err, const std::string& path) {
     case EISDIR:
       what = "is a directory: name a file with -o";
       break;
+    case ENXIO:
+      what = "a pipe that nobody reads: start its reader first, or choose another file with -o";
+      break;
+    case EFBIG:
+      what = "larger than the file size limit: raise it (ulimit -f), or write elsewhere with -o";
+      break;
     default:
       what = std::string(std::strerror(err)) + ": choose another file with -o";
       break;
@@ -199,7 +205,10 @@ Status OutputFile::open_in_place(int own_descriptor) {
       return tl::unexpected<Error>(explain(EBADF, path_));
     file_.reset(::fcntl(own_descriptor, F_DUPFD_CLOEXEC, 0));
   } else {
-    file_.reset(::openat(directory_fd_.get(), name_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+    // Opening a pipe that nobody reads would wait, and no signal would end it.
+    file_.reset(
+        ::openat(directory_fd_.get(), name_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+    if (file_.valid()) ::fcntl(file_.get(), F_SETFL, ::fcntl(file_.get(), F_GETFL) & ~O_NONBLOCK);
   }
   struct stat info = {};
   if (!file_.valid() || ::fstat(file_.get(), &info) != 0)
@@ -208,11 +217,25 @@ Status OutputFile::open_in_place(int own_descriptor) {
   return {};
 }
 
+std::string OutputFile::temporary_name() const {
+  return "." + name_ + "." + std::to_string(::getpid()) + ".tmp";
+}
+
+bool OutputFile::is_same_place(const OutputFile& other) const {
+  struct stat ours = {}, theirs = {};
+  return !in_place_ && !other.in_place_ && name_ == other.name_ &&
+         ::fstat(directory_fd_.get(), &ours) == 0 &&
+         ::fstat(other.directory_fd_.get(), &theirs) == 0 && same_file(ours, theirs);
+}
+
 Status OutputFile::create_temporary(const Invoker& owner) {
+  // It gets its name at the end only: the longest that may be tried must fit.
+  if (temporary_name().size() > NAME_MAX)
+    return tl::unexpected<Error>(explain(ENAMETOOLONG, path_));
   file_.reset(::openat(directory_fd_.get(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode));
   if (!file_.valid() &&
       (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT || errno == EINVAL)) {
-    temporary_ = "." + name_ + "." + std::to_string(::getpid()) + ".tmp";
+    temporary_ = temporary_name();
     file_.reset(::openat(directory_fd_.get(), temporary_.c_str(),
                          O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, kMode));
     if (!file_.valid()) temporary_.clear();
@@ -242,7 +265,7 @@ Status OutputFile::give_name(const std::string& name, bool replace) {
     if (::linkat(AT_FDCWD, link.c_str(), dir, name.c_str(), AT_SYMLINK_FOLLOW) == 0) return {};
     if (errno != EEXIST || !replace) return tl::unexpected<Error>(explain(errno, path_));
     // linkat never replaces: take a temporary name first, then rename over the old file.
-    const std::string temporary = "." + name_ + "." + std::to_string(::getpid()) + ".tmp";
+    const std::string temporary = temporary_name();
     if (::linkat(AT_FDCWD, link.c_str(), dir, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0)
       return tl::unexpected<Error>(explain(errno, path_));
     temporary_ = temporary;

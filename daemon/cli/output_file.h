@@ -41,6 +41,9 @@ class OutputFile {
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
+  // Whether both would get one name.
+  [[nodiscard]] bool is_same_place(const OutputFile& other) const;
+
   // From now on commit() has the deputy give the name, as its file `index`.
   void delegate(Deputy& deputy, uint32_t index);
   // The deputy's part of commit(), in its process.
@@ -53,6 +56,7 @@ class OutputFile {
   OutputFile() = default;
   Status create_temporary(const Invoker& owner);
   Status open_in_place(int own_descriptor);
+  [[nodiscard]] std::string temporary_name() const;
   Status give_name(const std::string& name, bool replace);
 
   std::string path_;       // as the user will see it

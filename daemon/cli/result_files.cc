@@ -40,6 +40,8 @@ Result<ResultFiles> ResultFiles::open(const Options& options, const Invoker& own
   if (!options.summary_json.empty()) {
     auto json = OutputFile::open(options.summary_json, OutputFile::Existing::kReplace, owner);
     if (!json) return tl::unexpected<Error>(json.error());
+    if (json->is_same_place(out.profile_))
+      return fail(Code::kInvalidArgument, "-o and --summary-json name the same file: choose two");
     out.json_.emplace(std::move(*json));
   }
   if (!options.save_cubins.empty()) {

@@ -12,8 +12,11 @@ Result<Signals> Signals::create() {
   out.fd_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!out.fd_.valid()) return fail_errno(Code::kIo, errno, "signalfd");
   ::sigaddset(&set, SIGPIPE);
+  ::sigaddset(&set, SIGXFSZ);
   if (::sigprocmask(SIG_BLOCK, &set, &out.original_) != 0)
     return fail_errno(Code::kIo, errno, "sigprocmask");
+  // Whoever started us may have had it ignored: then nobody could wait for a child.
+  if (::signal(SIGCHLD, SIG_DFL) == SIG_ERR) return fail_errno(Code::kIo, errno, "signal");
   return out;
 }
 

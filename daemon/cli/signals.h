@@ -13,9 +13,10 @@
 
 namespace gpuprof::cli {
 
-// Blocks SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGPIPE for the whole process and
-// hands the first six out by next(). Make it before any thread. SIGPIPE is only blocked, so that
-// writing to a closed pipe is an error and not the end.
+// Blocks SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE and SIGXFSZ for the whole
+// process and hands the first six out by next(). Make it before any thread. The other two are only
+// blocked, so that writing to a closed pipe, or beyond the largest file size, is an error and not
+// the end. SIGCHLD is set to its default.
 class Signals {
  public:
   static Result<Signals> create();

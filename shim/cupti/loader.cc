@@ -50,6 +50,11 @@ class Search {
     return true;
   }
 
+  bool refuse(const char* name) noexcept {
+    attempts_->add(name, "neither a file nor a directory");
+    return false;
+  }
+
   /// Loads the newest suitable libcupti of a directory.
   bool open_newest_in(const char* directory) noexcept {
     DIR* listing = opendir(directory);
@@ -119,7 +124,11 @@ bool open_mapped(Search* search, const MappedObjects& objects) noexcept {
 
 bool open_override(Search* search, const char* path) noexcept {
   struct stat status;
-  if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) return search->open_newest_in(path);
+  if (stat(path, &status) == 0) {
+    if (S_ISDIR(status.st_mode)) return search->open_newest_in(path);
+    if (!S_ISREG(status.st_mode))
+      return search->refuse(path);  // loading a pipe would wait for ever
+  }
   return search->open(path);
 }
 

@@ -2,6 +2,7 @@
 //
 // Every error that a user can meet: its status, and one line that says what to do.
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -124,6 +125,31 @@ TEST_F(CliErrors, UnwritableOutputIsToldBeforeAnythingStarts) {
   EXPECT_EQ(outcome.status, 1);
   expect_one_line(outcome, "cannot write /no/such/directory/x.pb.gz");
   EXPECT_FALSE(std::filesystem::exists(file("ran")));
+}
+
+TEST_F(CliErrors, APipeThatNobodyReadsIsNotWaitedFor) {
+  ASSERT_EQ(::mkfifo(file("pipe").c_str(), 0600), 0);
+  for (const char* option : {"-o", "--summary-json"}) {
+    const Outcome outcome = gpu_profiled({"run", option, file("pipe"), "--", "/bin/true"});
+    EXPECT_EQ(outcome.status, 1);
+    expect_one_line(outcome, "a pipe that nobody reads");
+  }
+}
+
+TEST_F(CliErrors, ANameThatIsTooLongIsToldBeforeAnythingStarts) {
+  const Outcome outcome = gpu_profiled(
+      {"run", "-o", file(std::string(250, 'x')), "--", "/bin/sh", "-c", "touch " + file("ran")});
+  EXPECT_EQ(outcome.status, 1);
+  expect_one_line(outcome, "File name too long");
+  EXPECT_FALSE(std::filesystem::exists(file("ran")));
+}
+
+TEST_F(CliErrors, ProfileAndSummaryInOneFile) {
+  std::filesystem::create_directory(file("below"));
+  const Outcome outcome = gpu_profiled(
+      {"run", "-o", file("one"), "--summary-json", file("below/../one"), "--", "/bin/true"});
+  EXPECT_EQ(outcome.status, 2);
+  expect_one_line(outcome, "-o and --summary-json name the same file");
 }
 
 TEST_F(CliErrors, FullDisk) {

@@ -62,6 +62,14 @@ TEST_F(CliRun, StatusOfTheCommand) {
   EXPECT_EQ(gpu_profiled({"run", "--", SHORT_PATH, "20", "3", "kill"}).status, 128 + SIGKILL);
 }
 
+TEST_F(CliRun, StatusOfTheCommandWhereChildrenAreIgnored) {
+  const std::string ignoring =
+      "trap '' CHLD; exec " GPU_PROFILED_PATH " run -- /bin/sh -c 'exit 42'";
+  EXPECT_EQ(
+      Child({"/bin/bash", "-c", ignoring}, setup({"GPU_PROFILED_SHIM=" SHIM_PATH})).finish().status,
+      42);
+}
+
 TEST_F(CliRun, NoGpuWorkIsSaidAndNoFileIsWritten) {
   const Outcome outcome = gpu_profiled({"run", "--", "/bin/true"});
   EXPECT_EQ(outcome.status, 0);

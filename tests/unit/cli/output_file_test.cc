@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -13,6 +14,8 @@
 #include <fstream>
 #include <functional>
 #include <sstream>
+
+#include "daemon/cli/signals.h"
 
 namespace gpuprof::cli {
 namespace {
@@ -54,6 +57,22 @@ TEST_F(OutputFileTest, AppearsWholeAtCommit) {
   ASSERT_EQ(::stat(path_.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0600u);
   EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(OutputFileTest, TheLargestFileSizeIsAnErrorAndNotTheEnd) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit limit = {1000, 1000};
+    const auto signals = Signals::create();
+    auto file = OutputFile::open(path_, OutputFile::Existing::kReplace, owner_);
+    if (!signals || !file || ::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(2);
+    const auto written = file->commit(std::string(5000, 'x'));
+    ::_exit(!written && written.error().message.find("file size limit") != std::string::npos ? 0
+                                                                                             : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(OutputFileTest, LeavesNothingWithoutCommit) {

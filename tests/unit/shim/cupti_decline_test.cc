@@ -2,6 +2,7 @@
 // What the shim says where it cannot work, and that the application runs on.
 #include <cuda.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,6 +46,17 @@ TEST(CuptiDecline, MissingLibraryNamesThePathAndTheError) {
   expect_one_line(line, "/nowhere/libcupti.so.13: not found");
   expect_one_line(line, "not with the driver");
   expect_one_line(line, "container toolkit");
+}
+
+TEST(CuptiDecline, APipeIsNotLoaded) {
+  char directory[] = "/tmp/gpuprof-pipe-XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  const std::string pipe = std::string(directory) + "/libcupti.so.13";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::string line = declined({{"GPU_PROFILED_CUPTI_PATH", pipe}}, GPUPROF_REASON_NO_CUPTI);
+  expect_one_line(line, "neither a file nor a directory");
+  unlink(pipe.c_str());
+  rmdir(directory);
 }
 
 TEST(CuptiDecline, NothingFoundNamesEverySoname) {
