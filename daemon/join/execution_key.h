@@ -3,13 +3,23 @@
 // What an execution record is, as the joiner's keys.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "daemon/join/flat_index.h"
+#include "daemon/join/launch_cache.h"
 #include "daemon/join/window.h"
 #include "proto/usdt_abi.h"
 
 namespace gpuprof::join {
+
+// 78 hours: longer executions are no clock's truth, and a few would overflow the file's int64 sums.
+inline constexpr uint64_t kMaxExecutionNs = uint64_t{1} << 48;
+
+inline uint64_t duration_ns(const gpuprof_exec_v1& exec) {
+  const uint64_t ns = exec.end_ns > exec.start_ns ? exec.end_ns - exec.start_ns : 0;
+  return std::min(ns, kMaxExecutionNs);
+}
 
 // Identifies an execution among those of its launch.
 inline uint32_t fingerprint(const gpuprof_exec_v1& exec) {
@@ -38,6 +48,14 @@ inline ClassKey class_key(uint32_t process, const gpuprof_exec_v1& exec, Seriali
     key.copy_kind = static_cast<uint8_t>(exec.copy_kind);
   }
   return key;
+}
+
+// Whether a launch can have had this execution: CUPTI's ids have been alike for whole threads.
+inline bool can_be_of(const Launch& launch, const ClassKey& key) {
+  if (key.kind != GPUPROF_KIND_KERNEL) return true;
+  if (launch.is_graph) return key.graph_id != 0;
+  const auto name = static_cast<uint32_t>(key.name_id);
+  return launch.name == 0 || name == 0 || launch.name == name;
 }
 
 }  // namespace gpuprof::join

@@ -15,8 +15,6 @@ namespace gpuprof::join {
 namespace {
 
 constexpr uint64_t kOneQ32 = uint64_t{1} << 32;
-// 78 hours: longer executions are no clock's truth, and a few would overflow the file's int64 sums.
-constexpr uint64_t kMaxExecutionNs = uint64_t{1} << 48;
 constexpr uint64_t kExpiryPeriodNs = 1'000'000'000;
 
 // An execution in its grace.
@@ -29,14 +27,6 @@ struct Waiting {
   uint32_t fingerprint;
   uint32_t reserved;
 };
-
-// Whether a launch can have had this execution: CUPTI's ids have been alike for whole threads.
-bool can_be_of(const Launch& launch, const ClassKey& key) {
-  if (key.kind != GPUPROF_KIND_KERNEL) return true;
-  if (launch.is_graph) return key.graph_id != 0;
-  const auto name = static_cast<uint32_t>(key.name_id);
-  return launch.name == 0 || name == 0 || launch.name == name;
-}
 
 }  // namespace
 
@@ -163,11 +153,10 @@ void Joiner::Impl::add_execs(ProcessId id, std::span<const gpuprof_exec_v1> exec
   if (slot == ProcessTable::kNone) {
     stats_.processes_refused += execs.size();
     for (const gpuprof_exec_v1& exec : execs) {
-      const uint64_t ns = exec.end_ns > exec.start_ns ? exec.end_ns - exec.start_ns : 0;
       ++refused_.window.received;
       ++refused_.window.evicted;
-      refused_.window.received_ns += std::min(ns, kMaxExecutionNs);
-      refused_.window.evicted_ns += std::min(ns, kMaxExecutionNs);
+      refused_.window.received_ns += duration_ns(exec);
+      refused_.window.evicted_ns += duration_ns(exec);
     }
     return;
   }
@@ -184,8 +173,7 @@ void Joiner::Impl::add_execs(ProcessId id, std::span<const gpuprof_exec_v1> exec
 }
 
 void Joiner::Impl::add_exec(uint32_t slot, Process& p, const gpuprof_exec_v1& exec) {
-  const uint64_t span_ns = exec.end_ns > exec.start_ns ? exec.end_ns - exec.start_ns : 0;
-  const uint64_t time_ns = std::min(span_ns, kMaxExecutionNs);
+  const uint64_t time_ns = duration_ns(exec);
   const Serialized serialized = p.sampling
                                     ? p.sampling->at(exec.device_id, exec.context_id, exec.start_ns)
                                     : Serialized::kFalse;
@@ -238,14 +226,11 @@ void Joiner::Impl::join_exact(Process& p, Launch& launch, uint32_t class_id, uin
     ++p.window.duplicates;
     return;
   }
-  if (!can_be_of(launch, window_.key_of(class_id))) {
-    ++stats_.executions_of_another;
-    window_.add_without_stack(class_id, Unmatched::kNoSample, time_ns);
-    return;
-  }
+  const ClassKey& key = window_.key_of(class_id);
+  const bool is_its = can_be_of(launch, key);
   // A launch of a kernel has one execution. Were all ids alike, the first call path would have all.
-  if (launch.executed && !launch.is_graph && window_.key_of(class_id).kind == GPUPROF_KIND_KERNEL) {
-    ++stats_.executions_beside_another;
+  if (!is_its || (launch.executed && !launch.is_graph && key.kind == GPUPROF_KIND_KERNEL)) {
+    ++(is_its ? stats_.executions_beside_another : stats_.executions_of_another);
     window_.add_without_stack(class_id, Unmatched::kNoSample, time_ns);
     return;
   }

@@ -142,7 +142,8 @@ class Arming {
   /// kInert is for good, and may be entered without the Guard.
   void set_phase(Phase phase) noexcept {
     Phase old = phase_.load(std::memory_order_relaxed);
-    while (old != Phase::kInert && !phase_.compare_exchange_weak(old, phase)) {
+    while (old != Phase::kInert &&
+           !phase_.compare_exchange_weak(old, phase, std::memory_order_release)) {
     }
   }
 

@@ -278,7 +278,8 @@ void PcSampling::publish() noexcept {
     text = last_refusal_.text;
   }
   note_stuck();
-  attention_.store(contexts_on_ != 0 || (possible && config_.tier != GPUPROF_TIER_OFF));
+  attention_.store(contexts_on_ != 0 || (possible && config_.tier != GPUPROF_TIER_OFF),
+                   std::memory_order_relaxed);
   // An open window is watched until it is closed, whatever is wanted since.
   watching_.store(config_.tier == GPUPROF_TIER_SERIALIZED || window_.load(),
                   std::memory_order_relaxed);

@@ -29,8 +29,8 @@ Quirks quirks_of(uint32_t version, uint32_t driver_version) noexcept {
   quirks.null_buffer_ok = version >= 27;          // 12.9 release notes
   quirks.per_thread_buffers = version >= 130000;  // on by default since 13.0; opt-in since 12.3
   quirks.state_domain = version >= 20;            // 12.2
-  // docs/hardware.md: 13.0.0 and 13.0.1 stick, 12.8 and 12.9 do not. 11.8 was not
-  // tried, and what may spoil a thread is not done untried.
+  // docs/hardware.md: 13.0.0 and 13.0.1 stick, 12.8 and 12.9 do not. 11.8 was not tried, and what
+  // may spoil a thread is not done untried.
   quirks.ids_stick = version >= 130000 || version == 18;
   if (version >= 130000) quirks.launch_rule = LaunchRule::Verdict::kDriverOnly;
   // Measured under CUDA 13.0's driver; under its own it was not.

@@ -33,20 +33,18 @@ def each_cupti(bench):
         return
 
     def check(version, path):
-        env = {"GPU_PROFILED_CUPTI_PATH": path}
+        with_cupti = ["env", f"GPU_PROFILED_CUPTI_PATH={path}"]
         # 11.8 makes no driver launch callbacks here: no stacks for what goes through the driver API.
         launchers = {k: f for k, f in w2.LAUNCHERS.items() if version > 18 or k != "driver_tiny"}
         name = f"w2 on {cycles.label(version, path)}"
-        run = w2.run_profiled(bench, f"{name}, run", ["env", *(f"{k}={v}" for k, v in env.items()), *command], counts,
-                              stacks=version > 18)
+        run = w2.run_profiled(bench, f"{name}, run", [*with_cupti, *command], counts, stacks=version > 18)
         w2.check_launchers(bench, f"{name}, run", run, launchers)
         gate = bench.gate_directory()
-        late = w2.attach_gated(bench, f"{name}, late attach", [*command, "--gate", gate], gate, w2.without_setup(counts),
-                               ("beat",), env=env, stacks=version > 18)
+        late = w2.attach_gated(bench, f"{name}, late attach", [*with_cupti, *command, "--gate", gate], gate,
+                               w2.without_setup(counts), ("beat",), stacks=version > 18)
         w2.check_launchers(bench, f"{name}, late attach", late, launchers)
         apis = w2.run_profiled(bench, f"apis on {cycles.label(version, path)}, run",
-                               ["env", *(f"{k}={v}" for k, v in env.items()), bench.apis, "--count", 100], None, timeout=30,
-                               stacks=version > 18)
+                               [*with_cupti, bench.apis, "--count", 100], None, timeout=30, stacks=version > 18)
         if version > 18:
             w2.check_launchers(bench, f"apis on {cycles.label(version, path)}, run", apis, section_apis.LAUNCHERS)
 

@@ -101,11 +101,11 @@ def is_tracing(status):
 
 
 def attach_both(bench, name, command, gate, counts, skip, options=(), ready_timeout=90, ready=is_tracing,
-                work_timeout=120, env=None, stacks=True):
+                work_timeout=120, stacks=True):
     """Late attach around fixed work: the workload beats, is armed, works, beats, is released.
 
     The work begins when `ready` says so of the shim's status. (profile, summary), None where there is none."""
-    target = Process(command, bench.shim_env(**(env or {})))
+    target = Process(command, bench.shim_env())
     profile, summary = bench.path(".pb.gz"), bench.path(".json")
     daemon = None
     try:

@@ -19,7 +19,7 @@
 namespace gpuprof::testing {
 namespace {
 
-const Environment kArmed = {{"GPU_PROFILED_ARM", "trace"}, {"GPU_PROFILED_STACK_RATE", "all"}};
+const Environment kArmed = armed_with();
 
 uint64_t clock_ns() {
   timespec now{};

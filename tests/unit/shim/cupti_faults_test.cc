@@ -23,12 +23,6 @@ extern "C" cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t);
 namespace gpuprof::testing {
 namespace {
 
-Environment armed(Environment extra) {
-  extra["GPU_PROFILED_ARM"] = "trace";
-  extra["GPU_PROFILED_STACK_RATE"] = "all";
-  return extra;
-}
-
 uint64_t drops(const ShimView& shim, gpuprof_drop_class drop_class) {
   return shim.status().drop_totals[drop_class];
 }
@@ -49,7 +43,8 @@ void launch_and_settle(const ShimView& shim, int count, int before = 0) {
 
 TEST(CuptiFaults, InvalidTimesAreCountedAndNothingElse) {
   EXPECT_CLEAN(run_target(
-      armed({{"FAKE_CUDA_ZERO_TIMES_EVERY", "10"}, {"FAKE_CUDA_REVERSE_TIMES_EVERY", "15"}}), [] {
+      armed_with({{"FAKE_CUDA_ZERO_TIMES_EVERY", "10"}, {"FAKE_CUDA_REVERSE_TIMES_EVERY", "15"}}),
+      [] {
         start_driver();
         const ShimView shim;
         launch_and_settle(shim, 3000);
@@ -63,7 +58,7 @@ TEST(CuptiFaults, InvalidTimesAreCountedAndNothingElse) {
 }
 
 TEST(CuptiFaults, RecordsThatCuptiDropsAreCounted) {
-  EXPECT_CLEAN(run_target(armed({{"FAKE_CUDA_DROP_EVERY", "7"}}), [] {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_DROP_EVERY", "7"}}), [] {
     start_driver();
     const ShimView shim;
     launch_and_settle(shim, 2100);
@@ -72,10 +67,10 @@ TEST(CuptiFaults, RecordsThatCuptiDropsAreCounted) {
 }
 
 TEST(CuptiFaults, LateAndReorderedBuffersLoseNothing) {
-  EXPECT_CLEAN(run_target(armed({{"FAKE_CUDA_LATE_MS", "50"},
-                                 {"FAKE_CUDA_REORDER", "1"},
-                                 {"FAKE_CUDA_INSTANT", "1"},
-                                 {"FAKE_CUDA_COMPLETE_ON_FLUSHER", "0"}}),
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_LATE_MS", "50"},
+                                      {"FAKE_CUDA_REORDER", "1"},
+                                      {"FAKE_CUDA_INSTANT", "1"},
+                                      {"FAKE_CUDA_COMPLETE_ON_FLUSHER", "0"}}),
                           [] {
                             start_driver();
                             const ShimView shim;
@@ -85,7 +80,7 @@ TEST(CuptiFaults, LateAndReorderedBuffersLoseNothing) {
 }
 
 TEST(CuptiFaults, CorrelationWrapKeepsIdsApart) {
-  EXPECT_CLEAN(run_target(armed({{"FAKE_CUDA_CORRELATION", "4294967000"}}), [] {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_CORRELATION", "4294967000"}}), [] {
     start_driver();
     const ShimView shim;
     launch_and_settle(shim, 2000);
@@ -102,7 +97,7 @@ TEST(CuptiFaults, CorrelationWrapKeepsIdsApart) {
 }
 
 TEST(CuptiFaults, StepOfCuptisClockKeepsDurations) {
-  EXPECT_CLEAN(run_target(armed({}), [] {
+  EXPECT_CLEAN(run_target(armed_with({}), [] {
     start_driver();
     const ShimView shim;
     launch_and_settle(shim, 100);
@@ -113,7 +108,7 @@ TEST(CuptiFaults, StepOfCuptisClockKeepsDurations) {
 }
 
 TEST(CuptiFaults, FailedLaunchesAreNotEmitted) {
-  EXPECT_CLEAN(run_target(armed({{"FAKE_CUDA_LAUNCH_FAIL_EVERY", "4"}}), [] {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_LAUNCH_FAIL_EVERY", "4"}}), [] {
     start_driver();
     const ShimView shim;
     CUfunction function = load_function("k");
@@ -127,7 +122,7 @@ TEST(CuptiFaults, FailedLaunchesAreNotEmitted) {
 }
 
 TEST(CuptiFaults, FlushThatWaitsForCallbacksDoesNotDeadlock) {
-  EXPECT_CLEAN(run_target(armed({{"FAKE_CUDA_FLUSH_WAITS", "1"}}), [] {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_FLUSH_WAITS", "1"}}), [] {
     start_driver();
     ShimView shim;
     shim.request(GPUPROF_TIER_TRACE);
@@ -147,7 +142,7 @@ TEST(CuptiFaults, FlushThatWaitsForCallbacksDoesNotDeadlock) {
 
 TEST(CuptiFaults, HungFlushDelaysExitByTwoSecondsAtMost) {
   EXPECT_TRUE(takes_less(3.3 + kSanitizerExitSeconds, [] {
-    const Outcome outcome = run_target(armed({{"FAKE_CUDA_FLUSH_HANG", "1"}}), [] {
+    const Outcome outcome = run_target(armed_with({{"FAKE_CUDA_FLUSH_HANG", "1"}}), [] {
       start_driver();
       const ShimView shim;
       CUfunction function = load_function("k");
@@ -164,7 +159,7 @@ TEST(CuptiFaults, HungFlushDelaysExitByTwoSecondsAtMost) {
 }
 
 TEST(CuptiFaults, CancelledThreadEndsOutsideOurCallback) {
-  EXPECT_CLEAN(run_target(armed({{"FAKE_CUDA_CANCEL_AT", "50"}}), [] {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_CANCEL_AT", "50"}}), [] {
     start_driver();
     const ShimView shim;
     CUfunction function = load_function("k");
@@ -179,7 +174,7 @@ TEST(CuptiFaults, CancelledThreadEndsOutsideOurCallback) {
 }
 
 TEST(CuptiFaults, ErrnoSurvivesCallbacks) {
-  EXPECT_CLEAN(run_target(armed({}), [] {
+  EXPECT_CLEAN(run_target(armed_with({}), [] {
     start_driver();
     CUfunction function = load_function("k");
     errno = 0;
@@ -192,7 +187,7 @@ TEST(CuptiFaults, ErrnoSurvivesCallbacks) {
 }
 
 TEST(CuptiFaults, ForkedChildEmitsNothingAndLeavesTheParentAlone) {
-  EXPECT_CLEAN(run_target(armed({}), [] {
+  EXPECT_CLEAN(run_target(armed_with({}), [] {
     start_driver();
     const ShimView shim;
     CUfunction function = load_function("k");
@@ -219,7 +214,7 @@ TEST(CuptiFaults, ForkedChildEmitsNothingAndLeavesTheParentAlone) {
 
 TEST(CuptiFaults, ExitFlushesWhatIsLeft) {
   EXPECT_TRUE(takes_less(1.5 + kSanitizerExitSeconds, [] {
-    const Outcome outcome = run_target(armed({}), [] {
+    const Outcome outcome = run_target(armed_with({}), [] {
       static ShimView* shim = nullptr;
       std::atexit([] {  // registered before the shim's handler, so it runs after it
         const bool all = ProbeTap::execs().size() == 100 &&
@@ -244,7 +239,7 @@ TEST(CuptiFaults, ExitFlushesWhatIsLeft) {
 // ----------------------------------------------------------------------------------
 
 TEST(CuptiVersions, Cupti128RecordsOf208Bytes) {
-  EXPECT_CLEAN(run_target(armed({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR}}), [] {
+  EXPECT_CLEAN(run_target(armed_with({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR}}), [] {
     start_driver();
     const ShimView shim;
     EXPECT_EQ(shim.status().cupti_version, 26u);
@@ -256,7 +251,7 @@ TEST(CuptiVersions, Cupti128RecordsOf208Bytes) {
 // 12.3, where disabling activity may deadlock: released and armed again without it.
 TEST(CuptiVersions, AnUnmeasuredVersionStaysArmed) {
   EXPECT_CLEAN(run_target(
-      armed({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR}, {"FAKE_CUDA_API", "21"}}), [] {
+      armed_with({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR}, {"FAKE_CUDA_API", "21"}}), [] {
         start_driver();
         ShimView shim;
         ASSERT_EQ(shim.status().cupti_version, 21u);
@@ -305,9 +300,9 @@ TEST(CuptiVersions, AnUnmeasuredVersionStaysArmed) {
 }
 
 TEST(CuptiVersions, StayingArmedSwitchesNoIdOnAgain) {
-  EXPECT_CLEAN(run_target(armed({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR},
-                                 {"FAKE_CUDA_API", "21"},
-                                 {"FAKE_CUDA_NO_DRIVER_LAUNCH", "1"}}),
+  EXPECT_CLEAN(run_target(armed_with({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR},
+                                      {"FAKE_CUDA_API", "21"},
+                                      {"FAKE_CUDA_NO_DRIVER_LAUNCH", "1"}}),
                           [] {
                             start_driver();
                             ShimView shim;
@@ -355,15 +350,15 @@ void exhaust_the_pool() {
 }
 
 TEST(CuptiVersions, EmptyPoolBelow129UsesScratchBuffers) {
-  EXPECT_CLEAN(run_target(armed({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR},
-                                 {"FAKE_CUDA_LATE_MS", "100000"},
-                                 {"FAKE_CUDA_ALLOW", "buffer-aliased"},  // the shared one
-                                 {"FAKE_CUDA_INSTANT", "1"}}),
+  EXPECT_CLEAN(run_target(armed_with({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR},
+                                      {"FAKE_CUDA_LATE_MS", "100000"},
+                                      {"FAKE_CUDA_ALLOW", "buffer-aliased"},  // the shared one
+                                      {"FAKE_CUDA_INSTANT", "1"}}),
                           exhaust_the_pool));
 }
 
 TEST(CuptiVersions, EmptyPoolFrom129OnAnswersNull) {
-  EXPECT_CLEAN(run_target(armed({{"FAKE_CUDA_LATE_MS", "100000"}, {"FAKE_CUDA_INSTANT", "1"}}),
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_LATE_MS", "100000"}, {"FAKE_CUDA_INSTANT", "1"}}),
                           exhaust_the_pool));
 }
 

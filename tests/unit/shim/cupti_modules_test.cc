@@ -22,7 +22,7 @@
 namespace gpuprof::testing {
 namespace {
 
-const Environment kArmed = {{"GPU_PROFILED_ARM", "trace"}, {"GPU_PROFILED_STACK_RATE", "all"}};
+const Environment kArmed = armed_with();
 
 /// An ELF image of `bytes` bytes whose contents depend on `seed`.
 std::vector<char> make_image(size_t bytes, char seed) {

@@ -263,17 +263,22 @@ TEST(CuptiPcSerialized, NoFlushStandsBetweenACollectiveAndTheWindow) {
   }));
 }
 
-// What was asked for is over, the window is not: it ends in a launch, and this one comes first.
+// What was asked for is over, the window is not: it ends in a launch.
+void release_in_a_window(Target& target) {
+  ASSERT_TRUE(target.sample(GPUPROF_TIER_SERIALIZED, 12)) << target.why();
+  ASSERT_TRUE(target.reach(window_is_open));
+  target.shim.request(GPUPROF_TIER_TRACE);
+  target.shim.wait_for_round();
+  target.shim.wait_for_round();
+  ASSERT_TRUE(window_is_open());
+}
+
+// And this one comes first.
 TEST(CuptiPcSerialized, ACollectiveAfterTheReleaseEndsTheWindowToo) {
   EXPECT_CLEAN(run_target(armed_with(), [] {
     Target target;
     CUfunction nccl = load_function("ncclSymkDevKernel_AllReduce");
-    ASSERT_TRUE(target.sample(GPUPROF_TIER_SERIALIZED, 12)) << target.why();
-    ASSERT_TRUE(target.reach(window_is_open));
-    target.shim.request(GPUPROF_TIER_TRACE);
-    target.shim.wait_for_round();
-    target.shim.wait_for_round();
-    ASSERT_TRUE(window_is_open());
+    ASSERT_NO_FATAL_FAILURE(release_in_a_window(target));
     launch(nccl);
     EXPECT_FALSE(window_is_open());
     ASSERT_TRUE(target.reach([&] { return target.shim.status().pc_state == GPUPROF_PC_OFF; }));
@@ -285,12 +290,7 @@ TEST(CuptiPcSerialized, ACollectiveWaitsForTheEndOfAWindow) {
   EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_PC_STOP_MS", "300"}}), [] {
     Target target;
     CUfunction nccl = load_function("ncclDevKernel_AllReduce");
-    ASSERT_TRUE(target.sample(GPUPROF_TIER_SERIALIZED, 12)) << target.why();
-    ASSERT_TRUE(target.reach(window_is_open));
-    target.shim.request(GPUPROF_TIER_TRACE);
-    target.shim.wait_for_round();
-    target.shim.wait_for_round();
-    ASSERT_TRUE(window_is_open());
+    ASSERT_NO_FATAL_FAILURE(release_in_a_window(target));
     std::thread ending([&] { target.run(); });
     usleep(100'000);
     launch(nccl);

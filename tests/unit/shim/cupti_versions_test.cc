@@ -21,12 +21,6 @@ extern "C" cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t);
 namespace gpuprof::testing {
 namespace {
 
-Environment armed(Environment extra) {
-  extra["GPU_PROFILED_ARM"] = "trace";
-  extra["GPU_PROFILED_STACK_RATE"] = "all";
-  return extra;
-}
-
 void runtime_launch(CUfunction function) {
   uint64_t ns = 100;
   void* arguments[] = {&ns};
@@ -75,7 +69,7 @@ TEST(CuptiVersions, MissingDriverCallbacksAreNoticedByTheRuntimes) {
 
 // From 13.0 on by the kernels that nobody launched: the runtime ids cannot be tried.
 TEST(CuptiVersions, MissingDriverCallbacksAreNoticedByTheKernels) {
-  EXPECT_CLEAN(run_target(armed({{"FAKE_CUDA_NO_DRIVER_LAUNCH", "1"}}), [] {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_NO_DRIVER_LAUNCH", "1"}}), [] {
     start_driver();
     const ShimView shim;
     CUfunction function = load_function("k");
@@ -100,7 +94,7 @@ uint64_t callbacks_of_100(const ShimView& shim) {
 }
 
 TEST(CuptiVersions, RuntimeIdsGoOffOnceTheRuleHolds) {
-  EXPECT_CLEAN(run_target(armed({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR}}), [] {
+  EXPECT_CLEAN(run_target(armed_with({{"GPU_PROFILED_CUPTI_PATH", FAKE_CUPTI12_DIR}}), [] {
     start_driver();
     const ShimView shim;
     EXPECT_EQ(callbacks_of_100(shim), 200u) << "enter and exit of the driver call";
@@ -109,7 +103,7 @@ TEST(CuptiVersions, RuntimeIdsGoOffOnceTheRuleHolds) {
 
 // A runtime id that goes off while a thread is in its call spoils that thread on 13.0.
 TEST(CuptiVersions, RuntimeIdsAreNeverOnWhereTheyStick) {
-  EXPECT_CLEAN(run_target(armed({}), [] {
+  EXPECT_CLEAN(run_target(armed_with({}), [] {
     start_driver();
     const ShimView shim;
     CUfunction function = load_function("k");

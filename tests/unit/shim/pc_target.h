@@ -16,13 +16,6 @@
 
 namespace gpuprof::testing {
 
-/// Armed for tracing at init, with more added.
-inline Environment armed_with(const Environment& more = {}) {
-  Environment all = {{"GPU_PROFILED_ARM", "trace"}, {"GPU_PROFILED_STACK_RATE", "all"}};
-  for (const auto& [name, value] : more) all[name] = value;
-  return all;
-}
-
 inline std::vector<gpuprof_pc_sample_v1> samples() {
   return ProbeTap::records<gpuprof_pc_sample_v1>(GPUPROF_PROBE_PC_SAMPLE);
 }

@@ -17,6 +17,13 @@ namespace gpuprof::testing {
 
 using Environment = std::map<std::string, std::string>;
 
+/// Armed for tracing at init, with more added.
+inline Environment armed_with(const Environment& more = {}) {
+  Environment all = {{"GPU_PROFILED_ARM", "trace"}, {"GPU_PROFILED_STACK_RATE", "all"}};
+  for (const auto& [name, value] : more) all[name] = value;
+  return all;
+}
+
 struct Outcome {
   int status = -1;    // exit status, or 128 + signal
   std::string error;  // what it wrote to stderr
