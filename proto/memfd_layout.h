@@ -136,7 +136,9 @@ struct gpuprof_status_page {
   uint64_t copies_bytes;   /* bytes of the copy area that exist */
   uint32_t subscribe_mode; /* 0 on-demand, 1 eager */
   uint32_t buffers_outstanding;
-  uint64_t reserved0[4];
+  uint64_t off_since_ns; /* CLOCK_MONOTONIC, recording stopped then; 0: it goes on or never began */
+  uint64_t off_ns;       /* time without recording, from the first arm to the latest one */
+  uint64_t reserved0[2];
   uint64_t probe_totals[16]; /* records emitted, by enum gpuprof_probe */
   uint64_t drop_totals[32];  /* by enum gpuprof_drop_class */
   uint8_t build_id[20];
@@ -158,6 +160,7 @@ GPUPROF_ASSERT_SIZE(gpuprof_status_page, 4096);
 GPUPROF_ASSERT_OFFSET(gpuprof_status_page, state, 20);
 GPUPROF_ASSERT_OFFSET(gpuprof_status_page, heartbeat_ns, 40);
 GPUPROF_ASSERT_OFFSET(gpuprof_status_page, copies_offset, 80);
+GPUPROF_ASSERT_OFFSET(gpuprof_status_page, off_since_ns, 104);
 GPUPROF_ASSERT_OFFSET(gpuprof_status_page, probe_totals, 136);
 GPUPROF_ASSERT_OFFSET(gpuprof_status_page, drop_totals, 264);
 GPUPROF_ASSERT_OFFSET(gpuprof_status_page, build_id, 520);

@@ -86,6 +86,13 @@ void write_control(JsonWriter& json, const Options& asked, const Controlled& tar
     write_pc_sampling(json, asked, target.pc, target.pc_counters_before, pc);
   json.field("exited", target.exited);
   json.field("gap_ns", gap_ns(target, record));
+  json.key("gaps");
+  json.begin_object();
+  json.field("count", target.gaps.count());
+  json.field("total_ns", target.gaps.total_ns());
+  json.field("cause", cause_name(target.gaps.cause()));
+  json.field("implausible", target.gaps.implausible());
+  json.end_object();
   if (!target.status.unknown_knobs.empty())
     json.field("unknown_knobs", target.status.unknown_knobs);
   if (!target.trouble.empty()) json.field("trouble", target.trouble);
@@ -183,6 +190,7 @@ std::string human_summary(const Session& session, const join::JoinResult& result
     if (gap > 0)
       row("gap", "process " + std::to_string(id.pid) + " ran " +
                      human_duration(std::chrono::nanoseconds(gap)) + " before it was armed");
+    if (const std::string text = target.gaps.line(id.pid); !text.empty()) row("gap", text);
   }
   if (!written.empty()) row("open with", "go tool pprof -http=: " + written);
   return out;
@@ -262,6 +270,7 @@ std::vector<std::string> profile_comments(const Session& session, const join::Jo
     if (const uint64_t gap = gap_ns(target, record_of(session, id)); gap > 0)
       out.push_back(who + ": gap of " + human_duration(std::chrono::nanoseconds(gap)) +
                     " before it was armed");
+    if (std::string text = target.gaps.line(id.pid); !text.empty()) out.push_back(std::move(text));
     if (!target.trouble.empty()) out.push_back(target.trouble);
     if (out.size() > 64) break;
   }

@@ -134,6 +134,8 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   if (!channel) return refuse(channel.error());
   auto status = channel->read_status(target::ShimChannel::Wait::kBriefly);
   if (!status) return refuse(status.error());
+  target.gaps.begin(*status, was_running, was_running ? target.adopted_ns : started_ns_,
+                    monotonic_ns());
   take_status(target, *status);
   if (auto modules = channel->open_for_reading(); modules && options_.tier > GPUPROF_TIER_TRACE)
     recorder_.device_modules().add_process(process, std::move(*modules));
@@ -160,6 +162,7 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
 
 void Session::take_status(Controlled& target, const target::ShimStatus& status) {
   target.status = status;
+  if (!finishing_) target.gaps.update(status, monotonic_ns());
   // Asked to stop, the shim forgets why it never began; what it counted stays.
   if (options_.tier <= GPUPROF_TIER_TRACE) return;
   if (status.pc.state == GPUPROF_PC_OFF) {
@@ -243,13 +246,20 @@ void Session::note_exit(Controlled& target) {
   target.pidfd.reset();
 }
 
+void Session::renew_lease(Controlled& target) {
+  auto ok = target.channel->renew();
+  if (ok) {
+    target.gaps.renewed(kLeaseMs, monotonic_ns());
+    return;
+  }
+  target.gaps.renewal_failed(ok.error().message);
+  if (target.trouble.empty()) target.trouble = ok.error().message;
+}
+
 void Session::look_after(Controlled& target, uint64_t now_ns) {
   if (!target.channel || !target.channel->acquired() || target.exited) return;
   const bool renew = target.care.take_renewal(now_ns);
-  if (renew) {
-    if (auto ok = finishing_ ? Status() : target.channel->renew(); !ok && target.trouble.empty())
-      target.trouble = ok.error().message;
-  }
+  if (renew && !finishing_) renew_lease(target);
   if (!target.care.read_due(now_ns, renew, target.armed_ns != 0)) return;
   auto status = target.channel->read_status();
   if (!status) {  // stopped, hostile, or gone in a moment
@@ -337,6 +347,11 @@ bool Session::all_disarmed() {
 
 join::JoinResult Session::finish(milliseconds patience, const std::function<bool()>& hurry) {
   ended_ns_ = monotonic_ns();
+  for (auto& [id, target] : controlled_) {
+    // A shim whose lease lapsed meanwhile is not told from one that was asked to stop, afterwards.
+    if (!target.channel || target.exited) continue;
+    if (auto status = target.channel->read_status()) take_status(target, *status);
+  }
   finishing_ = true;
   for (auto& [id, target] : controlled_) {
     if (!target.channel || !target.channel->acquired() || target.exited) continue;

@@ -20,6 +20,7 @@
 #include "daemon/cli/console.h"
 #include "daemon/cli/options.h"
 #include "daemon/cli/recorder.h"
+#include "daemon/cli/trace_gaps.h"
 #include "daemon/join/joiner.h"
 #include "daemon/probe/probe_session.h"
 #include "daemon/target/shim_channel.h"
@@ -38,6 +39,7 @@ struct Controlled {
   std::string trouble;        // why it could not be profiled; empty: none
   uint64_t adopted_ns = 0;    // CLOCK_MONOTONIC
   uint64_t armed_ns = 0;      // first seen tracing, 0: never
+  TraceGaps gaps;
   std::array<uint64_t, 16> pc_counters_before{};
   uint32_t arms_before = 0;  // how often it was armed before us
   bool was_running = false;  // it was there before us
@@ -91,6 +93,7 @@ class Session {
   void adopt_newcomers();
   void retire_images_before(ProcessId process);
   void look_after(Controlled& target, uint64_t now_ns);
+  void renew_lease(Controlled& target);
   void note_exit(Controlled& target);
   void take_status(Controlled& target, const target::ShimStatus& status);
   bool all_disarmed();

@@ -84,6 +84,8 @@ ShimStatus decode_status(const gpuprof_status_page& page) {
   out.driver_version = page.driver_version;
   out.arms = page.arms;
   out.disarms = page.disarms;
+  out.off_since_ns = page.off_since_ns;
+  out.off_ns = page.off_ns;
   out.module_count = page.module_count;
   out.buffers_outstanding = page.buffers_outstanding;
   std::copy_n(page.probe_totals, out.probe_totals.size(), out.probe_totals.begin());

@@ -32,6 +32,8 @@ struct ShimStatus {
   uint32_t driver_version = 0;
   uint32_t arms = 0;
   uint32_t disarms = 0;
+  uint64_t off_since_ns = 0;  // recording stopped then; 0: it goes on, or never began
+  uint64_t off_ns = 0;        // not recorded, from the first arm to the latest one
   uint32_t module_count = 0;
   uint32_t buffers_outstanding = 0;
   std::array<uint64_t, 16> probe_totals{};

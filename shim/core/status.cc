@@ -30,6 +30,8 @@ constinit std::atomic<uint32_t> tier_now{0};
 constinit std::atomic<uint32_t> epoch_now{0};
 constinit std::atomic<uint32_t> arms_now{0};
 constinit std::atomic<uint32_t> disarms_now{0};
+constinit std::atomic<uint64_t> off_since_now{0};
+constinit std::atomic<uint64_t> off_now{0};
 constexpr uint32_t kPcCounters = sizeof(gpuprof_status_page::pc_counters) / sizeof(uint64_t);
 constinit std::atomic<uint64_t> pc_counters_now[kPcCounters]{};
 
@@ -87,6 +89,8 @@ void take_words() {
   shadow.epoch = epoch_now.load(std::memory_order_relaxed);
   shadow.arms = arms_now.load(std::memory_order_relaxed);
   shadow.disarms = disarms_now.load(std::memory_order_relaxed);
+  shadow.off_since_ns = off_since_now.load(std::memory_order_relaxed);
+  shadow.off_ns = off_now.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < kPcCounters; ++i) {
     shadow.pc_counters[i] = pc_counters_now[i].load(std::memory_order_relaxed);
   }
@@ -191,6 +195,15 @@ void count_arm() {
 }
 void count_disarm() {
   disarms_now.fetch_add(1, std::memory_order_relaxed);
+  change([](gpuprof_status_page&) {});
+}
+
+void set_recording(bool on, uint64_t now_ns) {
+  const uint64_t since_ns = off_since_now.load(std::memory_order_relaxed);
+  if (on && since_ns != 0 && now_ns > since_ns) {
+    off_now.fetch_add(now_ns - since_ns, std::memory_order_relaxed);
+  }
+  off_since_now.store(on ? 0 : now_ns, std::memory_order_relaxed);
   change([](gpuprof_status_page&) {});
 }
 

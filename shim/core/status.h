@@ -34,6 +34,9 @@ void set_epoch(uint32_t epoch);
 void set_subscribe_mode(SubscribeMode mode);
 void count_arm();
 void count_disarm();
+// Launches are recorded from now on, or not any more; the page tells since when, and how long not
+// in all. One thread at a time.
+void set_recording(bool on, uint64_t now_ns);
 void set_buffers_outstanding(uint32_t buffers);
 void set_cupti(uint32_t version, const char* path);
 void set_driver(uint32_t driver_version, gpuprof_libcuda_kind kind, const char* libcuda_path,

@@ -127,6 +127,7 @@ void Arming::disable_activity(const Guard& guard) noexcept {
 
 void Arming::enter_tracing() noexcept {
   shim::set_epoch(shim::correlations().epoch());
+  shim::set_recording(true, shim::monotonic_ns());
   shim::count_arm();
   armed_ = true;
   discarding_.store(false, std::memory_order_relaxed);
@@ -324,6 +325,7 @@ void Arming::begin_disarming(const shim::Demand& demand, uint64_t now_ns) noexce
   if (phase() != Phase::kTracing) return;
   off_reason_ = demand.reason;
   shim::set_tier(GPUPROF_TIER_OFF);
+  shim::set_recording(false, shim::monotonic_ns());
   set_phase(Phase::kDisarming);
   if (quirks_.no_disarm) {
     stay_armed(guard, now_ns);

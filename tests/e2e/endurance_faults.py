@@ -4,16 +4,19 @@ stay exact, the application ends as it would have.
 
 Run by ctest: endurance_faults.py CASE --build DIR."""
 
+import fcntl
 import json
-import pathlib
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
 
 import pprof_raw
 from endurance import end_target, main
-from bench import check, check_accounting, check_identity, equal, read_truth
+from bench import (PATIENCE, STATE_IDLE, STATE_TRACING, check, check_accounting, check_identity, emitted, equal, memfds,
+                   read_truth, status, wait_for, wait_for_state)
 
 WORK = ("--threads", 2, "--launches", 6000, "--rate", 3000, "--memcpy-every", 20)
 
@@ -151,6 +154,106 @@ def case_dropped_records(bench):
     equal(summary["total"]["executions"]["received"], truth["executions"] - dropped, "executions received")
     equal(summary["total"]["executions"]["produced"], truth["executions"], "executions produced")
     check(re.search(rf"lost +{dropped:,} executions", stderr), f"the summary does not tell: {stderr}")
+
+
+class Attached:
+    """gpu-profiled --pid beside a target that launches, until end()."""
+
+    def __init__(self, bench):
+        self.bench = bench
+        self.target = bench.start_target("--threads", 2, "--launches", 0, "--rate", 1000, FAKE_CUDA_INSTANT=1)
+        self.errors = (bench.dir / "attach.stderr").open("w+")
+        self.daemon = bench.spawn(
+            [str(bench.daemon), "--pid", str(self.target.pid), "-o", str(bench.dir / "a.pb.gz"), "--summary-json",
+             str(bench.dir / "a.json")], bench.env(), stderr=self.errors)
+        self.wait_for_work()
+
+    def wait_for_work(self, more=500):
+        before = emitted(self.target.pid)
+        wait_for(lambda: emitted(self.target.pid) >= before + more, "the target is traced")
+
+    def control_page(self, flags):
+        """The target's memfd, as the target itself could open it."""
+        return os.open(f"/proc/{self.target.pid}/fd/{memfds(self.target.pid)[0]}", flags)
+
+    def end(self):
+        """(summary of the only target, text of the summary), both checked against what CUPTI recorded."""
+        self.daemon.send_signal(signal.SIGINT)
+        code = self.daemon.wait(PATIENCE)
+        self.errors.seek(0)
+        stderr = self.errors.read()
+        equal(code, 0, f"exit status of the daemon ({stderr})")
+        truth = end_target(self.bench, self.target)
+        summary = json.loads((self.bench.dir / "a.json").read_text())
+        equal(summary["total"]["executions"]["received"], truth["recorded_executions"], "executions outside the gap")
+        check(truth["executions"] > truth["recorded_executions"], "nothing ran in the gap: the case tests nothing")
+        profile = pprof_raw.load(self.bench.dir / "a.pb.gz")
+        equal(profile.total(), truth["recorded_gpu_ns"], "gpu_time outside the gap")
+        return summary["targets"][0], stderr
+
+
+def case_daemon_stopped(bench):
+    """The daemon is stopped for longer than its lease while the target launches, and goes on: the summary
+    tells that, and for how long."""
+    attached = Attached(bench)
+    pid = attached.target.pid
+    attached.daemon.send_signal(signal.SIGSTOP)
+    wait_for_state(pid, STATE_IDLE)
+    idle_at = time.monotonic()
+    time.sleep(1)  # of launches that nobody records
+    missing = time.monotonic() - idle_at
+    attached.daemon.send_signal(signal.SIGCONT)
+    wait_for_state(pid, STATE_TRACING)
+    attached.wait_for_work()
+    entry, stderr = attached.end()
+    gaps = entry["gaps"]
+    equal((gaps["count"], gaps["cause"], gaps["implausible"]), (1, "stalled", False), "the gap in the summary")
+    check(missing <= gaps["total_ns"] / 1e9 <= PATIENCE, f"a gap of {gaps['total_ns']} ns, at least {missing} s")
+    check(re.search(rf"gap +process {pid} was not traced for .* \(1 gap\): gpu-profiled was stopped", stderr), stderr)
+
+
+def case_daemon_stopped_to_the_end(bench):
+    """The same where it is ended before it has armed the target again."""
+    attached = Attached(bench)
+    attached.daemon.send_signal(signal.SIGSTOP)
+    wait_for_state(attached.target.pid, STATE_IDLE)
+    time.sleep(0.5)  # of launches that nobody records
+    attached.daemon.send_signal(signal.SIGINT)
+    attached.daemon.send_signal(signal.SIGCONT)
+    entry, stderr = attached.end()
+    equal((entry["gaps"]["count"], entry["gaps"]["cause"]), (1, "stalled"), "the gap in the summary")
+    check("was not traced for" in stderr, stderr)
+
+
+def case_control_sealed(bench):
+    """The target forbids writing to its memfd: the lease cannot be renewed any more."""
+    attached = Attached(bench)
+    fd = attached.control_page(os.O_RDWR)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, 0x10)  # F_SEAL_FUTURE_WRITE
+    os.close(fd)
+    wait_for_state(attached.target.pid, STATE_IDLE)
+    time.sleep(0.5)
+    entry, stderr = attached.end()
+    equal((entry["gaps"]["count"], entry["gaps"]["cause"]), (1, "unwritable"), "the gap in the summary")
+    check(re.search(r"was not traced for the last .*could not be renewed.*restart the process", stderr), stderr)
+
+
+def case_control_overwritten(bench):
+    """The target scribbles over its control page: off until the next renewal."""
+    attached = Attached(bench)
+    fd = attached.control_page(os.O_RDWR)
+
+    def is_off():
+        os.pwrite(fd, b"\xff" * 4, 4096 + 8)  # abi_version
+        return status(attached.target.pid)[2] > 0
+    wait_for(is_off, "the shim takes an overwritten page for an end")
+    os.close(fd)
+    wait_for_state(attached.target.pid, STATE_TRACING)
+    attached.wait_for_work()
+    entry, stderr = attached.end()
+    check(entry["gaps"]["count"] >= 1, f"gaps: {entry['gaps']}")
+    equal(entry["gaps"]["cause"], "overwritten", "the gap in the summary")
+    check("control page was overwritten" in stderr, stderr)
 
 
 CASES = {name[5:]: value for name, value in globals().items() if name.startswith("case_")}

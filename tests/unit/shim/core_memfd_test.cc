@@ -138,6 +138,20 @@ TEST_F(Memfd, StateTextAndTotalsReachThePage) {
   EXPECT_EQ(current_state(), GPUPROF_STATE_TRACING);
 }
 
+TEST_F(Memfd, TimesWithoutRecordingReachThePage) {
+  set_recording(true, 1000);
+  EXPECT_EQ(status().off_since_ns, 0u);
+  EXPECT_EQ(status().off_ns, 0u) << "before the first arm nothing is missing";
+  set_recording(false, 1500);
+  EXPECT_EQ(status().off_since_ns, 1500u);
+  set_recording(true, 1800);
+  EXPECT_EQ(status().off_since_ns, 0u);
+  EXPECT_EQ(status().off_ns, 300u);
+  set_recording(false, 2000);
+  set_recording(true, 2100);
+  EXPECT_EQ(status().off_ns, 400u);
+}
+
 TEST_F(Memfd, SeqlockNeverShowsHalfAChange) {
   set_state(GPUPROF_STATE_IDLE, GPUPROF_REASON_NONE, "idle");
   std::atomic<bool> stop{false};
