@@ -43,10 +43,26 @@ using Status = Result<void>;
   return tl::unexpected<Error>(Error{code, 0, std::move(message)});
 }
 
-// `message` + ": " + strerror(err). Call it with errno saved at once after the failing call.
+// What to do where a limit is the cause, whatever call met it; else "".
+[[nodiscard]] inline const char* remedy_of(int err) {
+  switch (err) {
+    case EMFILE:
+      return ": raise the limit of open files (ulimit -n, LimitNOFILE= of a service)";
+    case ENFILE:
+      return ": the machine's limit of open files is reached (sysctl fs.file-max)";
+    case ENOMEM:
+      return ": free memory, or raise its limit (ulimit -v, the container's)";
+    default:
+      return "";
+  }
+}
+
+// `message` + ": " + strerror(err), and what to do about a limit. Call it with errno saved at once
+// after the failing call.
 [[nodiscard]] inline tl::unexpected<Error> fail_errno(Code code, int err, std::string message) {
   message += ": ";
   message += std::strerror(err);
+  message += remedy_of(err);
   return tl::unexpected<Error>(Error{code, err, std::move(message)});
 }
 

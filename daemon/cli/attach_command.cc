@@ -55,6 +55,10 @@ Result<Found> find_targets(const Options& options, Console& console) {
   };
   std::vector<Error> failures;
   for (const uint32_t pid : options.pids) {
+    if (const auto process = target::process_of_thread(pid)) {
+      failures.push_back(thread_id_error(pid, *process));
+      continue;
+    }
     auto root = target::process_id(pid);
     if (!root) {
       failures.push_back(root.error());

@@ -6,9 +6,12 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <numeric>
+#include <utility>
 
 #include "daemon/base/unique_fd.h"
 #include "daemon/cli/command_line.h"
@@ -94,7 +97,48 @@ void write_functions(JsonWriter& json, const cubin::Image& image, bool kernels) 
   json.end_array();
 }
 
+constexpr size_t kNearNames = 3;
+constexpr size_t kComparedChars = 256;  // of each name; mangled ones may have thousands
+
+// Levenshtein's distance.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  a = a.substr(0, kComparedChars);
+  b = b.substr(0, kComparedChars);
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
 }  // namespace
+
+std::vector<std::string> near_functions(const cubin::Image& image, const std::string& wanted) {
+  std::vector<std::pair<size_t, std::string>> found;
+  for (const cubin::Function& function : image.functions()) {
+    const std::string shown = readable(function.mangled);
+    const bool holds = !wanted.empty() && (shown.find(wanted) != std::string::npos ||
+                                           function.mangled.find(wanted) != std::string::npos);
+    const size_t distance =
+        std::min(edit_distance(wanted, function.mangled), edit_distance(wanted, shown));
+    const bool alike = wanted.size() <= kComparedChars && distance <= (wanted.size() + 2) / 3;
+    if (holds || alike) found.emplace_back(distance, clean(function.mangled));
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> out;
+  for (size_t i = 0; i < found.size() && out.size() < kNearNames; ++i) {
+    if (std::find(out.begin(), out.end(), found[i].second) == out.end())
+      out.push_back(std::move(found[i].second));
+  }
+  return out;
+}
 
 Result<std::vector<uint64_t>> parse_pcs(const std::string& text) {
   std::string list = text;
@@ -227,9 +271,15 @@ int cubin_command(const Options& options, Console& console) {
     return kExitFailure;
   }
   const cubin::Image& image = **parsed;
-  if (resolves && image.find(query.function) == nullptr)
-    console.line(query.file + " has no function " + query.function +
-                 ": gpu-profiled cubin info lists them");
+  if (resolves && image.find(query.function) == nullptr) {
+    std::string near;
+    for (const std::string& name : near_functions(image, query.function))
+      near += (near.empty() ? "; did you mean " : " or ") + name;
+    console.line(query.file + " has no function " + query.function + near +
+                 (near.empty() ? ": " : "? ") + "gpu-profiled cubin info --json " + query.file +
+                 " lists the mangled names");
+    return kExitFailure;
+  }
   const std::string text =
       resolves ? (query.json ? resolve_json(image, query, pcs) : resolve_text(image, query, pcs))
                : (query.json ? info_json(image, query.file) : info_text(image, query.file));

@@ -23,6 +23,10 @@ std::string resolve_json(const cubin::Image& image, const CubinQuery& query,
 std::string resolve_text(const cubin::Image& image, const CubinQuery& query,
                          const std::vector<uint64_t>& pcs);
 
+// Mangled names of up to three functions that `wanted` may mean: it is a part of their mangled or
+// readable name, or nearly one of the two. Nearest first.
+std::vector<std::string> near_functions(const cubin::Image& image, const std::string& wanted);
+
 std::string info_json(const cubin::Image& image, const std::string& file);
 std::string info_text(const cubin::Image& image, const std::string& file);
 

@@ -17,7 +17,31 @@ namespace {
 constexpr mode_t kMode = 0600;
 
 tl::unexpected<Error> failed(int error, const std::string& path) {
-  return fail_errno(Code::kIo, error, "--save-cubins " + path);
+  const char* what = "";
+  switch (error) {
+    case ENOTDIR:
+    case EEXIST:
+      what = ": name a directory, which is made where there is none";
+      break;
+    case ENOENT:
+      what = ": create the directory above it, or name another";
+      break;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case ELOOP:
+      what = ": name a directory that can be written";
+      break;
+    case ENOSPC:
+    case EDQUOT:
+      what = ": free some space, or name a directory elsewhere";
+      break;
+    default:
+      break;
+  }
+  auto out = fail_errno(Code::kIo, error, "--save-cubins " + path);
+  out.value().message += what;
+  return out;
 }
 
 // Reads up to `bytes`; fewer only at the end. -1: an error.
@@ -103,7 +127,8 @@ Result<bool> CubinFiles::keep(const std::string& name, int from) const {
     same = same_content(file.get(), from);
   if (same < 0) return failed(errno, path_ + "/" + name);
   if (same > 0) return false;
-  return fail(Code::kIo, "--save-cubins " + path_ + "/" + name + ": something else is there");
+  return fail(Code::kIo, "--save-cubins " + path_ + "/" + name +
+                             ": something else is there: remove it, or name another directory");
 }
 
 Result<bool> CubinFiles::save(const std::string& sha256, int from) const {

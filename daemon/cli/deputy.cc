@@ -179,7 +179,9 @@ Result<std::string> Deputy::ask(const Request& request, int descriptor) {
   if (got == static_cast<ssize_t>(sizeof request))
     got = again([&] { return ::recv(socket_.get(), &answer, sizeof answer, 0); });
   if (got != static_cast<ssize_t>(sizeof answer) || answer.text_bytes > kMaxText)
-    return fail(Code::kIo, "gpu-profiled's helper process (gpu-prof-deputy) was killed");
+    return fail(Code::kUnavailable,
+                "gpu-profiled's helper process (gpu-prof-deputy), which names the files, was "
+                "killed: nothing was written; profile again and leave it running");
   std::string text(answer.text, answer.text_bytes);
   if (answer.code < 0) return text;
   return tl::unexpected<Error>(

@@ -32,7 +32,8 @@ class Deputy {
   static Result<Deputy> start(std::span<OutputFile* const> files, pid_t command,
                               const CubinFiles* cubins = nullptr);
 
-  // OutputFile::commit() calls these; errors are its own, or kIo when the deputy was killed.
+  // OutputFile::commit() calls these; errors are its own, or kUnavailable when the deputy was
+  // killed.
   Result<std::string> publish(uint32_t file);
   // The command's pidfd is held, so a number that was reused is not hit.
   Status signal(int number);

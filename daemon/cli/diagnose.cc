@@ -11,6 +11,12 @@
 
 namespace gpuprof::cli {
 
+Error thread_id_error(uint32_t tid, uint32_t process) {
+  return {Code::kNoTarget, 0,
+          std::to_string(tid) + " is a thread of process " + std::to_string(process) +
+              ", and processes are profiled whole: use --pid " + std::to_string(process)};
+}
+
 std::string explain_no_shim(const InjectionFacts& facts) {
   const std::string who = "process " + std::to_string(facts.pid);
   if (!facts.libcuda_mapped) {
@@ -75,6 +81,13 @@ std::optional<Error> explain_state(uint32_t pid, const target::ShimStatus& statu
     case GPUPROF_STATE_DECLINED:
       return Error{Code::kNoTarget, 0, who + ": the shim declined: " + text};
     case GPUPROF_STATE_INERT:
+      if (status.reason == GPUPROF_REASON_EXITING && status.reason_text.empty())
+        return Error{Code::kNoTarget, 0,
+                     who +
+                         " ended without launching GPU work while it was observed: attach while "
+                         "it uses the GPU, or start it with gpu-profiled run -- COMMAND"};
+      if (status.reason == GPUPROF_REASON_EXITING)
+        return Error{Code::kNoTarget, 0, who + " ended, and could not be traced before: " + text};
       return Error{Code::kNoTarget, 0, who + ": the shim has shut itself off: " + text};
     case GPUPROF_STATE_BUSY:
       return Error{Code::kUnavailable, 0,

@@ -21,6 +21,9 @@ struct InjectionFacts {
   bool injection_mapped = false;         // a file of that name is mapped
 };
 
+// --pid was given `tid`, a thread of `process`.
+Error thread_id_error(uint32_t tid, uint32_t process);
+
 std::string explain_no_shim(const InjectionFacts& facts);
 
 // Looks at `pid` and explains. kNoTarget, or what prevented looking.

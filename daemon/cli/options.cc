@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <charconv>
+#include <span>
 #include <sstream>
 
 #include "daemon/cli/duration.h"
@@ -160,6 +162,11 @@ Status check_run(const RawOptions& raw, Options& out) {
   if (out.command.empty())
     return fail(Code::kInvalidArgument,
                 "run: no command given: gpu-profiled run [options] -- COMMAND [ARGUMENTS]");
+  if (out.command.front().starts_with("-"))
+    return fail(Code::kInvalidArgument, "run: '" + out.command.front() +
+                                            "' stands after --, where the command begins: put "
+                                            "options before it: gpu-profiled run [options] -- "
+                                            "COMMAND [ARGUMENTS]");
   if (raw.python != "on" && raw.python != "off")
     return fail(Code::kInvalidArgument, "--python: '" + raw.python + "' is neither on nor off");
   out.python = raw.python == "on";
@@ -167,6 +174,34 @@ Status check_run(const RawOptions& raw, Options& out) {
   out.user = raw.user;
   out.shim = raw.shim;
   return {};
+}
+
+std::string joined(std::span<const std::string> words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+// CLI11 found `extra`, none of ours, in the words before --. `separator`: there was one.
+std::string explain_extra(const std::vector<std::string>& words, const std::string& extra,
+                          bool separator, const std::vector<std::string>& command) {
+  const auto at = std::find(words.begin(), words.end(), extra);
+  const std::string rest = joined({at, words.end()});
+  const auto run = std::find(words.begin(), words.end(), "run");
+  const bool runs = run != words.end() && run <= at;
+  if (runs && extra == "--pid") return "run and --pid exclude each other";
+  if (extra.starts_with("-"))
+    return "unknown option " + extra +
+           (runs && !separator
+                ? ": if it is the command's, put -- before the command: gpu-profiled run "
+                  "[options] -- COMMAND [ARGUMENTS]"
+                : std::string());
+  if (runs && separator)
+    return "run: '" + rest + "' stands before --, where only options are: gpu-profiled run " +
+           "[options] -- " + rest + " " + joined(command);
+  if (runs) return "run: -- is missing before the command: gpu-profiled run [options] -- " + rest;
+  return "'" + extra + "' is no option; to start a command and profile it: gpu-profiled run -- " +
+         rest;
 }
 
 }  // namespace
@@ -184,6 +219,7 @@ Result<Options> parse_options(int argc, const char* const* argv) {
       (separator ? out.command : ours).emplace_back(argv[i]);
     }
   }
+  const std::vector<std::string> words = ours;
   std::reverse(ours.begin(), ours.end());  // CLI11 takes a vector back to front
 
   CLI::App app("GPU time of CUDA programs on their CPU call stacks, as a pprof profile.\n",
@@ -216,6 +252,11 @@ Result<Options> parse_options(int argc, const char* const* argv) {
     out.action = Options::Action::kPrint;
     out.text = app.help();
     return out;
+  } catch (const CLI::ExtrasError&) {
+    const std::vector<std::string> extras = app.remaining(true);
+    const auto first = std::find_first_of(words.begin(), words.end(), extras.begin(), extras.end());
+    return fail(Code::kInvalidArgument,
+                explain_extra(words, first == words.end() ? "" : *first, separator, out.command));
   } catch (const CLI::ParseError& error) {
     std::string text = error.what();
     std::replace(text.begin(), text.end(), '\n', ' ');
@@ -241,7 +282,12 @@ Result<Options> parse_options(int argc, const char* const* argv) {
     if (auto ok = check_run(raw, out); !ok) return tl::unexpected<Error>(ok.error());
     return out;
   }
-  if (separator) return fail(Code::kInvalidArgument, "a command after -- needs 'run' before it");
+  if (separator)
+    return fail(
+        Code::kInvalidArgument,
+        "a command after -- needs 'run' before it: gpu-profiled run -- " +
+            joined(std::span(out.command)
+                       .subspan(!out.command.empty() && out.command.front() == "run" ? 1 : 0)));
   if (out.pids.empty())
     return fail(Code::kInvalidArgument, "nothing to profile: give --pid PID, or run -- COMMAND");
   return out;

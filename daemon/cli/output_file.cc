@@ -24,48 +24,54 @@ constexpr mode_t kMode = 0600;
 constexpr int kMaxSuffix = 1000;
 constexpr std::string_view kExtension = ".pb.gz";
 
-Error explain(int err, const std::string& path) {
+// `option`: what named the file, -o or --summary-json.
+Error explain(int err, const std::string& path, const std::string& option) {
   std::string what;
   switch (err) {
     case ENOSPC:
     case EDQUOT:
-      what = "no space left: free some, or write elsewhere with -o";
+      what = "no space left: free some, or write elsewhere with " + option;
       break;
     case EROFS:
-      what = "read-only file system: write elsewhere with -o";
+      what = "read-only file system: write elsewhere with " + option;
       break;
     case EACCES:
     case EPERM:
-      what = "no permission to write there: choose another file with -o";
+      what = "no permission to write there: choose another file with " + option;
       break;
     case ENOENT:
     case ENOTDIR:
-      what = "no such directory: create it, or choose another file with -o";
+      what = "no such directory: create it, or choose another file with " + option;
       break;
     case EBADF:
-      what = "that descriptor is not open for writing: choose another with -o";
+      what = "that descriptor is not open for writing: choose another with " + option;
       break;
     case EISDIR:
-      what = "is a directory: name a file with -o";
+      what = "is a directory: name a file with " + option;
       break;
     case ENXIO:
-      what = "a pipe that nobody reads: start its reader first, or choose another file with -o";
+      what =
+          "a pipe that nobody reads: start its reader first, or choose another file with " + option;
       break;
     case EFBIG:
-      what = "larger than the file size limit: raise it (ulimit -f), or write elsewhere with -o";
+      what = "larger than the file size limit: raise it (ulimit -f), or write elsewhere with " +
+             option;
       break;
     default:
-      what = std::string(std::strerror(err)) + ": choose another file with -o";
+      what =
+          std::strerror(err) + (*remedy_of(err) != '\0' ? std::string(remedy_of(err))
+                                                        : ": choose another file with " + option);
       break;
   }
   return Error{Code::kIo, err, "cannot write " + path + ": " + what};
 }
 
-Status write_all(int fd, std::string_view bytes, const std::string& path) {
+Status write_all(int fd, std::string_view bytes, const std::string& path,
+                 const std::string& option) {
   while (!bytes.empty()) {
     const ssize_t put = ::write(fd, bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return tl::unexpected<Error>(explain(errno, path));
+    if (put < 0) return tl::unexpected<Error>(explain(errno, path, option));
     bytes.remove_prefix(static_cast<size_t>(put));
   }
   return {};
@@ -144,6 +150,7 @@ std::string with_suffix(const std::string& name, int number) {
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
+      option_(std::move(other.option_)),
       directory_(std::move(other.directory_)),
       name_(std::move(other.name_)),
       existing_(other.existing_),
@@ -174,19 +181,20 @@ void OutputFile::add_descriptors(std::vector<int>& out) const {
 }
 
 Result<OutputFile> OutputFile::open(const std::string& path, Existing existing,
-                                    const Invoker& owner) {
+                                    const Invoker& owner, const std::string& option) {
   OutputFile out;
   out.path_ = path;
+  out.option_ = option;
   out.existing_ = existing;
   std::tie(out.directory_, out.name_) = split(path);
   if (out.name_.empty() || out.name_ == "." || out.name_ == "..")
-    return tl::unexpected<Error>(explain(EISDIR, path));
+    return tl::unexpected<Error>(explain(EISDIR, path, option));
   out.directory_fd_.reset(::open(out.directory_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!out.directory_fd_.valid()) return tl::unexpected<Error>(explain(errno, path));
+  if (!out.directory_fd_.valid()) return tl::unexpected<Error>(explain(errno, path, option));
 
   struct stat info = {};
   const bool exists = ::fstatat(out.directory_fd_.get(), out.name_.c_str(), &info, 0) == 0;
-  if (exists && S_ISDIR(info.st_mode)) return tl::unexpected<Error>(explain(EISDIR, path));
+  if (exists && S_ISDIR(info.st_mode)) return tl::unexpected<Error>(explain(EISDIR, path, option));
   const std::optional<Place> place = system_place(out.directory_fd_.get(), out.name_);
   const auto ok = place || (exists && !S_ISREG(info.st_mode))
                       ? out.open_in_place(place ? own_descriptor(*place) : -1)
@@ -202,7 +210,7 @@ Status OutputFile::open_in_place(int own_descriptor) {
   if (own_descriptor >= 0) {
     const int flags = ::fcntl(own_descriptor, F_GETFL);
     if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY)
-      return tl::unexpected<Error>(explain(EBADF, path_));
+      return tl::unexpected<Error>(explain(EBADF, path_, option_));
     file_.reset(::fcntl(own_descriptor, F_DUPFD_CLOEXEC, 0));
   } else {
     // Opening a pipe that nobody reads would wait, and no signal would end it.
@@ -212,7 +220,7 @@ Status OutputFile::open_in_place(int own_descriptor) {
   }
   struct stat info = {};
   if (!file_.valid() || ::fstat(file_.get(), &info) != 0)
-    return tl::unexpected<Error>(explain(errno, path_));
+    return tl::unexpected<Error>(explain(errno, path_, option_));
   overwrites_ = own_descriptor < 0 && S_ISREG(info.st_mode);
   return {};
 }
@@ -231,7 +239,7 @@ bool OutputFile::is_same_place(const OutputFile& other) const {
 Status OutputFile::create_temporary(const Invoker& owner) {
   // It gets its name at the end only: the longest that may be tried must fit.
   if (temporary_name().size() > NAME_MAX)
-    return tl::unexpected<Error>(explain(ENAMETOOLONG, path_));
+    return tl::unexpected<Error>(explain(ENAMETOOLONG, path_, option_));
   file_.reset(::openat(directory_fd_.get(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode));
   if (!file_.valid() &&
       (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT || errno == EINVAL)) {
@@ -240,21 +248,22 @@ Status OutputFile::create_temporary(const Invoker& owner) {
                          O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, kMode));
     if (!file_.valid()) temporary_.clear();
   }
-  if (!file_.valid()) return tl::unexpected<Error>(explain(errno, path_));
+  if (!file_.valid()) return tl::unexpected<Error>(explain(errno, path_, option_));
   // The umask may have taken bits of the mode; the owner is who called sudo, not root.
   if (::fchmod(file_.get(), kMode) != 0 ||
       (owner.uid != ::geteuid() && ::fchown(file_.get(), owner.uid, owner.gid) != 0))
-    return tl::unexpected<Error>(explain(errno, path_));
+    return tl::unexpected<Error>(explain(errno, path_, option_));
   return {};
 }
 
 Result<std::string> OutputFile::commit(std::string_view bytes) {
   if (overwrites_ && ::ftruncate(file_.get(), 0) != 0)
-    return tl::unexpected<Error>(explain(errno, path_));
-  if (auto ok = write_all(file_.get(), bytes, path_); !ok) return tl::unexpected<Error>(ok.error());
+    return tl::unexpected<Error>(explain(errno, path_, option_));
+  if (auto ok = write_all(file_.get(), bytes, path_, option_); !ok)
+    return tl::unexpected<Error>(ok.error());
   if (in_place_) return path_;
   // Delayed allocation reports a full disk here, not at write.
-  if (::fsync(file_.get()) != 0) return tl::unexpected<Error>(explain(errno, path_));
+  if (::fsync(file_.get()) != 0) return tl::unexpected<Error>(explain(errno, path_, option_));
   return deputy_ != nullptr ? deputy_->publish(deputy_index_) : publish();
 }
 
@@ -263,17 +272,17 @@ Status OutputFile::give_name(const std::string& name, bool replace) {
   if (temporary_.empty()) {
     const std::string link = "/proc/self/fd/" + std::to_string(file_.get());
     if (::linkat(AT_FDCWD, link.c_str(), dir, name.c_str(), AT_SYMLINK_FOLLOW) == 0) return {};
-    if (errno != EEXIST || !replace) return tl::unexpected<Error>(explain(errno, path_));
+    if (errno != EEXIST || !replace) return tl::unexpected<Error>(explain(errno, path_, option_));
     // linkat never replaces: take a temporary name first, then rename over the old file.
     const std::string temporary = temporary_name();
     if (::linkat(AT_FDCWD, link.c_str(), dir, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0)
-      return tl::unexpected<Error>(explain(errno, path_));
+      return tl::unexpected<Error>(explain(errno, path_, option_));
     temporary_ = temporary;
   }
   // renameat2 without replacement is not on every file system; linkat is where it is missing.
   const int done = replace ? ::renameat(dir, temporary_.c_str(), dir, name.c_str())
                            : ::linkat(dir, temporary_.c_str(), dir, name.c_str(), 0);
-  if (done != 0) return tl::unexpected<Error>(explain(errno, path_));
+  if (done != 0) return tl::unexpected<Error>(explain(errno, path_, option_));
   if (!replace) ::unlinkat(dir, temporary_.c_str(), 0);
   temporary_.clear();
   return {};
@@ -292,8 +301,8 @@ Result<std::string> OutputFile::publish() {
     }
     if (replace || ok.error().sys_errno != EEXIST) return tl::unexpected<Error>(ok.error());
   }
-  return fail(Code::kIo,
-              "cannot write " + path_ + ": too many files of that name; choose one with -o");
+  return fail(Code::kIo, "cannot write " + path_ +
+                             ": too many files of that name; choose one with " + option_);
 }
 
 std::string default_output_name(std::string_view comm, uint32_t pid, time_t when) {

@@ -28,9 +28,11 @@ class OutputFile {
     kKeep,     // we named it: a free "-2", "-3", … before the extension is taken instead
   };
 
-  // Errors: kIo, with what to do. An existing special file (/dev/null, a FIFO) is written in place,
-  // and so are /dev/stdout, /dev/fd/N and whatever else leads into /proc or is a link of /dev.
-  static Result<OutputFile> open(const std::string& path, Existing existing, const Invoker& owner);
+  // Errors: kIo, with what to do: the `option` that names the file. An existing special file
+  // (/dev/null, a FIFO) is written in place, and so are /dev/stdout, /dev/fd/N and whatever else
+  // leads into /proc or is a link of /dev.
+  static Result<OutputFile> open(const std::string& path, Existing existing, const Invoker& owner,
+                                 const std::string& option = "-o");
 
   // Writes and publishes; returns the path it got. On failure nothing is left. Call once.
   Result<std::string> commit(std::string_view bytes);
@@ -60,6 +62,7 @@ class OutputFile {
   Status give_name(const std::string& name, bool replace);
 
   std::string path_;       // as the user will see it
+  std::string option_;     // that named it
   std::string directory_;  // of path_
   std::string name_;       // in the directory
   Existing existing_ = Existing::kReplace;

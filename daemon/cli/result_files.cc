@@ -38,7 +38,8 @@ Result<ResultFiles> ResultFiles::open(const Options& options, const Invoker& own
   if (!profile) return tl::unexpected<Error>(profile.error());
   ResultFiles out(std::move(*profile));
   if (!options.summary_json.empty()) {
-    auto json = OutputFile::open(options.summary_json, OutputFile::Existing::kReplace, owner);
+    auto json = OutputFile::open(options.summary_json, OutputFile::Existing::kReplace, owner,
+                                 "--summary-json");
     if (!json) return tl::unexpected<Error>(json.error());
     if (json->is_same_place(out.profile_))
       return fail(Code::kInvalidArgument, "-o and --summary-json name the same file: choose two");
@@ -108,22 +109,23 @@ int ResultFiles::write(Session& session, const join::JoinResult& result, Console
   // An idle GPU is an answer, too, and whoever attaches once a minute wants no failure of it.
   if (result.rows.empty())
     console.line("no GPU work ran while it was observed: the profile is empty");
-  std::string written;
+  std::string written, told;
+  auto failed = [&](const Error& error) {
+    if (error.message != told) console.line(error.message);  // a killed deputy fails every file
+    told = error.message;
+    exit_code = kExitFailure;
+  };
   auto bytes = pprof::serialize(model);
   auto path =
       bytes ? profile_.commit(*bytes) : Result<std::string>(tl::unexpected<Error>(bytes.error()));
   if (path) {
     written = *path;
   } else {
-    console.line(path.error().message);
-    exit_code = kExitFailure;
+    failed(path.error());
   }
   if (json_) {
     auto json = json_->commit(json_summary(session, result, written, assembled));
-    if (!json) {
-      console.line(json.error().message);
-      exit_code = kExitFailure;
-    }
+    if (!json) failed(json.error());
   }
   if (cubins_ && !save_cubins(session, console)) exit_code = kExitFailure;
   console.block(human_summary(session, result, written, assembled));

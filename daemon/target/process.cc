@@ -59,6 +59,22 @@ bool take_char(std::string_view& text, char expected) {
 
 constexpr std::string_view kDeleted = " (deleted)";
 
+// The last number in the line of /proc/PID/status that begins with `key`.
+std::optional<uint32_t> last_of_status(uint32_t pid, std::string_view key) {
+  auto text = read_proc_file(proc_path(pid, "status"), 65536);
+  if (!text) return {};
+  const size_t at = text->find(key);
+  if (at == std::string::npos) return {};
+  std::string_view line = std::string_view(*text).substr(at + key.size());
+  line = line.substr(0, line.find('\n'));
+  const size_t last = line.find_last_of(" \t");
+  if (last == std::string_view::npos) return {};
+  line.remove_prefix(last + 1);
+  uint32_t out = 0;
+  if (!take_number(line, out)) return {};
+  return out;
+}
+
 }  // namespace
 
 Result<std::string> read_proc_file(const std::string& path, size_t max_bytes) {
@@ -146,20 +162,12 @@ Result<UniqueFd> open_pidfd(ProcessId process) {
   return fd;
 }
 
-std::optional<uint32_t> innermost_pid(uint32_t pid) {
-  auto text = read_proc_file(proc_path(pid, "status"), 65536);
-  if (!text) return {};
-  const size_t at = text->find("\nNSpid:");
-  if (at == std::string::npos) return {};
-  std::string_view line = std::string_view(*text).substr(at + 7);
-  line = line.substr(0, line.find('\n'));
-  const size_t last = line.find_last_of(" \t");
-  if (last == std::string_view::npos) return {};
-  line.remove_prefix(last + 1);
-  uint32_t out = 0;
-  if (!take_number(line, out)) return {};
-  return out;
+std::optional<uint32_t> process_of_thread(uint32_t tid) {
+  const auto process = last_of_status(tid, "\nTgid:");
+  return process && *process != tid ? process : std::nullopt;
 }
+
+std::optional<uint32_t> innermost_pid(uint32_t pid) { return last_of_status(pid, "\nNSpid:"); }
 
 bool same_time_namespace(uint32_t pid) {
   struct stat ours = {}, theirs = {};

@@ -43,6 +43,9 @@ std::vector<uint32_t> descendants(uint32_t pid);
 // A pidfd of exactly this process: poll it for POLLIN to learn of its exit. Linux 5.3.
 Result<UniqueFd> open_pidfd(ProcessId process);
 
+// The process that `tid` is a thread of; nullopt: it is a process, or nothing at all.
+std::optional<uint32_t> process_of_thread(uint32_t tid);
+
 // `pid` as the process itself sees it: the last number of NSpid in /proc/PID/status.
 std::optional<uint32_t> innermost_pid(uint32_t pid);
 

@@ -31,6 +31,57 @@ TEST_F(CliErrors, NoSuchProcess) {
   expect_one_line(outcome, "no such process: 2147483647");
 }
 
+TEST_F(CliErrors, AThreadsIdNamesItsProcess) {
+  const Child workload(
+      {WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "100", "--threads", "1"},
+      setup(injected()));
+  wait_until_injected(workload.pid());
+  const std::string pid = std::to_string(workload.pid());
+  std::string thread;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/" + pid + "/task")) {
+    if (entry.path().filename() != pid) thread = entry.path().filename();
+  }
+  ASSERT_FALSE(thread.empty());
+  const Outcome outcome = gpu_profiled({"--pid", thread});
+  EXPECT_EQ(outcome.status, 3);
+  expect_one_line(outcome, thread + " is a thread of process " + pid +
+                               ", and processes are profiled whole: use --pid " + pid);
+}
+
+TEST_F(CliErrors, AnIdleTargetsExitSaysWhatToDo) {
+  Child idle({WORKLOAD_PATH, "--launches", "0", "--delay-ms", "250000"}, setup(injected()));
+  wait_until_injected(idle.pid());
+  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(idle.pid())}, setup());
+  EXPECT_TRUE(soon([&] {
+    const auto page = shim_page(idle.pid());
+    return page && page->state == GPUPROF_STATE_ARMING;
+  }));
+  idle.send(SIGTERM);
+  EXPECT_EQ(idle.finish().status, 0);
+  const Outcome outcome = attach.finish();
+  EXPECT_EQ(outcome.status, 3);
+  expect_one_line(outcome, "ended without launching GPU work while it was observed: attach while");
+}
+
+// With the first the shim's file cannot be opened, with the last the target's pidfd.
+TEST_F(CliErrors, TooFewDescriptors) {
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "1000"},
+                       setup(injected()));
+  wait_until_injected(workload.pid());
+  const std::string pid = std::to_string(workload.pid());
+  int failed = 0;
+  for (const char* limit : {"5", "8", "14", "20", "26", "30"}) {
+    Child limited({"/usr/bin/prlimit", "--nofile=" + std::string(limit), GPU_PROFILED_PATH, "--pid",
+                   pid, "--duration", "100ms", "-o", "x.pb.gz"},
+                  setup());
+    const Outcome outcome = limited.finish();
+    if (outcome.status == 0) continue;
+    ++failed;
+    expect_one_line(outcome, "raise the limit of open files (ulimit -n");
+  }
+  EXPECT_GE(failed, 4);
+}
+
 TEST_F(CliErrors, ProcessWithoutCuda) {
   const Child sleeper({"/bin/sleep", "100"}, setup());
   EXPECT_TRUE(soon([&] { return comm_of(sleeper.pid()) == "sleep"; }));
@@ -124,6 +175,18 @@ TEST_F(CliErrors, UnwritableOutputIsToldBeforeAnythingStarts) {
       {"run", "-o", "/no/such/directory/x.pb.gz", "--", "/bin/sh", "-c", "touch " + file("ran")});
   EXPECT_EQ(outcome.status, 1);
   expect_one_line(outcome, "cannot write /no/such/directory/x.pb.gz");
+  EXPECT_FALSE(std::filesystem::exists(file("ran")));
+}
+
+TEST_F(CliErrors, SummaryAndCubinsNameTheirOwnOption) {
+  const Outcome summary = gpu_profiled(
+      {"run", "--summary-json", "/no/such/directory/x", "--", "/bin/sh", "-c", "touch ran"});
+  EXPECT_EQ(summary.status, 1);
+  expect_one_line(summary, "create it, or choose another file with --summary-json");
+  const Outcome cubins = gpu_profiled({"run", "--pc-sampling", "continuous", "--save-cubins",
+                                       "/dev/null", "--", "/bin/sh", "-c", "touch ran"});
+  EXPECT_EQ(cubins.status, 1);
+  expect_one_line(cubins, "/dev/null: Not a directory: name a directory");
   EXPECT_FALSE(std::filesystem::exists(file("ran")));
 }
 

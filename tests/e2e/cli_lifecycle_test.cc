@@ -139,6 +139,24 @@ TEST_F(CliLifecycle, AKilledProfilerLeavesNeitherDeputyNorTemporary) {
   EXPECT_TRUE(fs::is_empty(where));
 }
 
+TEST_F(CliLifecycle, AKilledDeputyIsToldOnce) {
+  const Child workload(endless(), with_shim());
+  wait_until_injected(workload.pid());
+  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz",
+                "--summary-json", "s.json"},
+               setup());
+  wait_until_traced(workload.pid());
+  pid_t deputy = 0;
+  ASSERT_TRUE(soon([&] { return (deputy = child_named(attach.pid(), "gpu-prof-deputy")) != 0; }));
+  ::kill(deputy, SIGKILL);
+  attach.send(SIGINT);
+  const Outcome outcome = attach.finish();
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(count(outcome.err, "(gpu-prof-deputy)"), 1u) << outcome.err;
+  EXPECT_NE(outcome.err.find("profile again and leave it running"), std::string::npos)
+      << outcome.err;
+}
+
 TEST_F(CliLifecycle, ExecOfAnotherCudaProgramUnderRun) {
   const Outcome outcome =
       gpu_profiled({"run", "--summary-json", "s.json", "-o", "x.pb.gz", "--", EXECER_PATH, "100",

@@ -93,6 +93,16 @@ TEST(CubinInfo, SaysWhatTheFileHolds) {
       std::string::npos);
 }
 
+TEST(CubinResolve, NearFunctions) {
+  const auto cubin = image("inline_chain.sm_90.cubin");
+  EXPECT_EQ(near_functions(*cubin, "chan"), std::vector<std::string>{"chain"});
+  EXPECT_EQ(near_functions(*cubin, "hai"), (std::vector<std::string>{"chain", "$chain$_Z5apartfi"}))
+      << "a part of both";
+  EXPECT_TRUE(near_functions(*cubin, "zzzzzzzz").empty());
+  EXPECT_TRUE(near_functions(*cubin, "").empty());
+  EXPECT_TRUE(near_functions(*cubin, std::string(100'000, 'x')).empty());
+}
+
 class CubinErrors : public testing::Test {
  protected:
   static int status(std::vector<const char*> args, std::string& told) {
@@ -123,7 +133,11 @@ TEST_F(CubinErrors, OneLineAndTheRightStatus) {
       {{"resolve", good.c_str(), "--function", "chain", "--pc", "zz"}, 2, "no hexadecimal"},
       {{"resolve", good.c_str(), "--function", "chain", "--pc", "@/no/such"}, 1, "No such file"},
       {{"resolve", good.c_str()}, 2, "--help"},
-      {{"resolve", good.c_str(), "--function", "f", "--pc", "1", "--json"}, 0, "no function f"},
+      {{"resolve", good.c_str(), "--function", "f", "--pc", "1", "--json"}, 1, "no function f"},
+      {{"resolve", good.c_str(), "--function", "chian", "--pc", "1"}, 1, "did you mean chain? "},
+      {{"resolve", good.c_str(), "--function", "zzzzz", "--pc", "1"},
+       1,
+       "has no function zzzzz: gpu-profiled cubin info --json "},
   };
   for (const Case& one : cases) {
     std::string told;

@@ -63,6 +63,27 @@ TEST(ExplainState, OnlyWhatCannotTrace) {
   }
 }
 
+TEST(ExplainState, AnExitIsNoFailureOfTheShim) {
+  target::ShimStatus status;
+  status.state = GPUPROF_STATE_INERT;
+  status.reason = GPUPROF_REASON_EXITING;
+  EXPECT_EQ(explain_state(42, status)->message,
+            "process 42 ended without launching GPU work while it was observed: attach while it "
+            "uses the GPU, or start it with gpu-profiled run -- COMMAND");
+  status.reason_text = "another CUPTI client holds the subscriber";
+  EXPECT_EQ(explain_state(42, status)->message,
+            "process 42 ended, and could not be traced before: another CUPTI client holds the "
+            "subscriber");
+}
+
+TEST(RemedyOf, LimitsAreNamed) {
+  EXPECT_NE(fail_errno(Code::kIo, EMFILE, "pipe").value().message.find("ulimit -n"),
+            std::string::npos);
+  EXPECT_NE(fail_errno(Code::kIo, ENOMEM, "ring").value().message.find("ulimit -v"),
+            std::string::npos);
+  EXPECT_EQ(fail_errno(Code::kIo, EPERM, "x").value().message, "x: Operation not permitted");
+}
+
 TEST(ExplainPcSampling, OnlyARefusalAndWhatToChange) {
   target::PcStatus pc;
   for (const auto state : {GPUPROF_PC_OFF, GPUPROF_PC_WAITING, GPUPROF_PC_ON}) {

@@ -138,5 +138,39 @@ INSTANTIATE_TEST_SUITE_P(
         std::vector<const char*>{"run", "--python", "maybe", "--", "prog"},
         std::vector<const char*>{"--pid", "1", "run", "--", "prog"}));
 
+TEST(Options, AForgottenDashDashIsToldWithTheWholeCommand) {
+  struct Case {
+    std::vector<const char*> args;
+    const char* text;
+  };
+  const Case cases[] = {
+      {{"run", "python3", "x.py"},
+       "run: -- is missing before the command: gpu-profiled run [options] -- python3 x.py"},
+      {{"run", "-o", "a", "python3", "x.py", "--epochs", "3"},
+       "[options] -- python3 x.py --epochs 3"},
+      {{"-o", "a", "run", "python3", "-o", "b", "x.py"}, "run [options] -- python3 -o b x.py"},
+      {{"run", "python3", "--", "x.py"},
+       "'python3' stands before --, where only options are: gpu-profiled run [options] -- python3 "
+       "x.py"},
+      {{"run", "--epochs", "3", "python3"},
+       "unknown option --epochs: if it is the command's, put -- before"},
+      {{"run", "--epochs", "3", "--", "python3"}, "unknown option --epochs"},
+      {{"run", "--", "-o", "x", "python3"},
+       "'-o' stands after --, where the command begins: put options before it"},
+      {{"--", "run", "python3"}, "needs 'run' before it: gpu-profiled run -- python3"},
+      {{"--", "python3", "x.py"}, "gpu-profiled run -- python3 x.py"},
+      {{"python3", "x.py"}, "to start a command and profile it: gpu-profiled run -- python3 x.py"},
+      {{"run", "--pid", "3"}, "run and --pid exclude each other"},
+      {{"--bogus"}, "unknown option --bogus"},
+  };
+  for (const Case& one : cases) {
+    const auto options = parse(one.args);
+    ASSERT_FALSE(options.has_value()) << one.text;
+    EXPECT_EQ(options.error().code, Code::kInvalidArgument);
+    EXPECT_NE(options.error().message.find(one.text), std::string::npos)
+        << options.error().message << "\nwanted " << one.text;
+  }
+}
+
 }  // namespace
 }  // namespace gpuprof::cli

@@ -126,6 +126,11 @@ TEST_F(OutputFileTest, SpecialFilesAreWrittenInPlace) {
   ASSERT_TRUE(null.has_value());
   EXPECT_TRUE(null->commit("profile").has_value());
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  auto json =
+      OutputFile::open("/dev/full", OutputFile::Existing::kReplace, owner_, "--summary-json");
+  ASSERT_TRUE(json.has_value());
+  EXPECT_NE(json->commit("x").error().message.find("or write elsewhere with --summary-json"),
+            std::string::npos);
   auto full = OutputFile::open("/dev/full", OutputFile::Existing::kReplace, owner_);
   ASSERT_TRUE(full.has_value());
   auto failed = full->commit("profile");
