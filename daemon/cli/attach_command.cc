@@ -126,7 +126,6 @@ int attach_command(const Options& options, Console& console) {
     return fail_with_line(console, ok.error(), kExitNothingProfiled);
   auto owner = Invoker::resolve({});
   if (!owner) return fail_with_line(console, owner.error(), exit_code_of(owner.error()));
-  raise_descriptor_limit();
   auto found = find_targets(options, console);
   if (!found) return fail_with_line(console, found.error(), kExitNothingProfiled);
   const ProcessId first = found->with_shim.front();

@@ -33,7 +33,8 @@ int become(const Invoker& invoker) {
 }
 
 [[noreturn]] void run_child(int gate, int report, char* const* argv, char* const* envp,
-                            const Invoker& invoker, const sigset_t& mask) {
+                            const Invoker& invoker, const sigset_t& mask,
+                            const InheritedLimits& limits) {
   char byte = 0;
   ssize_t got = 0;
   do {
@@ -42,6 +43,7 @@ int become(const Invoker& invoker) {
   if (got != 1) ::_exit(127);  // gpu-profiled died or gave up
   ExecFailure failure;
   failure.step = 1;
+  limits.restore();
   failure.error = become(invoker);
   if (failure.error == 0) {
     ::sigprocmask(SIG_SETMASK, &mask, nullptr);
@@ -68,7 +70,8 @@ int shell_status(int status) {
 }  // namespace
 
 Result<Command> Command::fork(const std::vector<std::string>& argv, const Environment& environment,
-                              const Invoker& invoker, const sigset_t& original_mask) {
+                              const Invoker& invoker, const sigset_t& original_mask,
+                              const InheritedLimits& limits) {
   int gate[2], report[2];
   if (::pipe2(gate, O_CLOEXEC) != 0) return fail_errno(Code::kIo, errno, "pipe");
   UniqueFd gate_read(gate[0]), gate_write(gate[1]);
@@ -81,8 +84,8 @@ Result<Command> Command::fork(const std::vector<std::string>& argv, const Enviro
   if (pid < 0) return fail_errno(Code::kIo, errno, "cannot start a process");
   if (pid == 0) {
     ::close(gate_write.release());  // else our own copy would keep the gate open for ever
-    run_child(gate_read.get(), report_write.get(), args.data(), envp.data(), invoker,
-              original_mask);
+    run_child(gate_read.get(), report_write.get(), args.data(), envp.data(), invoker, original_mask,
+              limits);
   }
   Command out;
   out.pid_ = pid;

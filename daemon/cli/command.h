@@ -13,6 +13,7 @@
 #include "daemon/base/unique_fd.h"
 #include "daemon/cli/environment.h"
 #include "daemon/cli/invoker.h"
+#include "daemon/cli/limits.h"
 
 namespace gpuprof::cli {
 
@@ -22,9 +23,11 @@ namespace gpuprof::cli {
 // before start(), the child ends without having run the command.
 class Command {
  public:
-  // `original_mask` is the signal mask the command shall have. Errors: kIo.
+  // `original_mask` is the signal mask the command shall have, `limits` are its resource limits.
+  // Errors: kIo.
   static Result<Command> fork(const std::vector<std::string>& argv, const Environment& environment,
-                              const Invoker& invoker, const sigset_t& original_mask);
+                              const Invoker& invoker, const sigset_t& original_mask,
+                              const InheritedLimits& limits = {});
 
   // Lets the child exec. kNotFound, kPermission, kIo: the command could not be started and why; the
   // child is then reaped.

@@ -2,13 +2,20 @@
 #include "daemon/cli/command_line.h"
 
 #include <cstdio>
+#include <new>
 
 #include "daemon/cli/exit_code.h"
 
 namespace gpuprof::cli {
 
-int main_command(int argc, const char* const* argv) {
-  Console console;
+namespace {
+
+int carry_out(int argc, const char* const* argv, Console& console) {
+  const auto limits = InheritedLimits::raise();
+  if (!limits) {
+    console.line(limits.error().message);
+    return kExitFailure;
+  }
   auto options = parse_options(argc, argv);
   if (!options) {
     console.line(options.error().message + " (gpu-profiled --help lists the options)");
@@ -20,7 +27,7 @@ int main_command(int argc, const char* const* argv) {
                  ? 0
                  : kExitFailure;
     case Options::Action::kRun:
-      return run_command(*options, console);
+      return run_command(*options, *limits, console);
     case Options::Action::kCubinResolve:
     case Options::Action::kCubinInfo:
       return cubin_command(*options, console);
@@ -28,6 +35,18 @@ int main_command(int argc, const char* const* argv) {
       break;
   }
   return attach_command(*options, console);
+}
+
+}  // namespace
+
+int main_command(int argc, const char* const* argv) {
+  Console console;
+  try {
+    return carry_out(argc, argv, console);
+  } catch (const std::bad_alloc&) {
+    console.line(kOutOfMemory);
+    return kExitFailure;
+  }
 }
 
 }  // namespace gpuprof::cli

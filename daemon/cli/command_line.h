@@ -4,6 +4,7 @@
 #pragma once
 
 #include "daemon/cli/console.h"
+#include "daemon/cli/limits.h"
 #include "daemon/cli/options.h"
 
 namespace gpuprof::cli {
@@ -12,6 +13,11 @@ namespace gpuprof::cli {
 int main_command(int argc, const char* const* argv);
 int attach_command(const Options& options, Console& console);
 int cubin_command(const Options& options, Console& console);
-int run_command(const Options& options, Console& console);
+int run_command(const Options& options, const InheritedLimits& limits, Console& console);
+
+// What to tell where a std::bad_alloc came through: nothing of ours allocates without bound.
+inline constexpr const char* kOutOfMemory =
+    "out of memory, the profile is lost: free some, or raise the limit (ulimit -v, the "
+    "container's)";
 
 }  // namespace gpuprof::cli

@@ -10,6 +10,8 @@
 #include <deque>
 #include <iterator>
 #include <mutex>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -147,21 +149,31 @@ void ModuleThread::work(const std::shared_ptr<Shared>& shared) {
   }
 }
 
-void ModuleThread::start() {
+// False: there is no memory or no process left for a thread.
+bool ModuleThread::start() {
   shared_ = std::make_shared<Shared>(store_);
-  std::thread thread([shared = shared_] {
-    ::pthread_setname_np(::pthread_self(), "gpu-prof-module");
-    work(shared);
-  });
-  thread.detach();
+  try {
+    std::thread thread([shared = shared_] {
+      ::pthread_setname_np(::pthread_self(), "gpu-prof-module");
+      try {
+        work(shared);
+      } catch (const std::bad_alloc&) {
+        // Whoever waits for the image gives it up, as one that does not come.
+      }
+    });
+    thread.detach();
+  } catch (const std::system_error&) {
+    shared_.reset();
+    return false;
+  }
+  return true;
 }
 
 void ModuleThread::add(ModuleJob job) {
-  if (stuck_ >= kMaxStuck) {
+  if (stuck_ >= kMaxStuck || (!shared_ && !start())) {
     refused_.push_back(failed(job));
     return;
   }
-  if (!shared_) start();
   const std::lock_guard lock(shared_->mutex);
   shared_->jobs[job.is_early ? 1 : 0].push_back(std::move(job));
   shared_->has_job.notify_one();
@@ -187,7 +199,12 @@ void ModuleThread::give_up(std::vector<ModuleOutcome>& out) {
   }
   shared_.reset();
   if (stuck_ >= kMaxStuck) return;
-  start();
+  if (!start()) {
+    for (const auto& jobs : rest) {
+      for (const ModuleJob& job : jobs) out.push_back(failed(job));
+    }
+    return;
+  }
   const std::lock_guard lock(shared_->mutex);
   for (size_t i = 0; i < 2; ++i) shared_->jobs[i] = std::move(rest[i]);
   shared_->has_job.notify_one();

@@ -66,7 +66,7 @@ class ModuleThread {
  private:
   struct Shared;
   static void work(const std::shared_ptr<Shared>& shared);
-  void start();
+  bool start();
   void give_up(std::vector<ModuleOutcome>& out);
 
   std::shared_ptr<cubin::Store> store_;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <new>
 
 #include "daemon/base/clock.h"
 #include "daemon/cli/command.h"
@@ -57,8 +58,8 @@ Result<std::unique_ptr<Session>> prepare(const Options& options, const std::stri
 
 class Run {
  public:
-  Run(const Options& options, Console& console, Signals& signals)
-      : options_(options), console_(console), signals_(signals) {}
+  Run(const Options& options, const InheritedLimits& limits, Console& console, Signals& signals)
+      : options_(options), limits_(limits), console_(console), signals_(signals) {}
 
   int go();
 
@@ -71,6 +72,7 @@ class Run {
   void write_profile();
 
   const Options& options_;
+  const InheritedLimits& limits_;
   Console& console_;
   Signals& signals_;
   std::string shim_;
@@ -83,7 +85,7 @@ Result<Command> Run::fork_command(const Invoker& invoker, bool profiled) {
   Environment environment = Environment::current();
   set_identity(environment, invoker);
   if (profiled) set_profiling(environment, options_, shim_);
-  return Command::fork(options_.command, environment, invoker, signals_.original_mask());
+  return Command::fork(options_.command, environment, invoker, signals_.original_mask(), limits_);
 }
 
 void Run::forward_signals() {
@@ -170,7 +172,6 @@ int Run::go() {
     return kExitFailure;
   }
   command_.emplace(std::move(*command));
-  raise_descriptor_limit();
   if (session_) {
     auto opened = ResultFiles::open(options_, *invoker, base_name(options_.command.front()),
                                     static_cast<uint32_t>(command_->pid()));
@@ -188,7 +189,14 @@ int Run::go() {
     console_.line(ok.error().message);
     return kExitFailure;
   }
-  return session_ ? profile_until_exit() : only_wait();
+  if (!session_) return only_wait();
+  try {
+    return profile_until_exit();
+  } catch (const std::bad_alloc&) {
+    console_.line(std::string(kOutOfMemory) + "; the command goes on unprofiled");
+  }
+  session_.reset();
+  return only_wait();
 }
 
 void Run::watch_command() {
@@ -199,13 +207,13 @@ void Run::watch_command() {
 
 }  // namespace
 
-int run_command(const Options& options, Console& console) {
+int run_command(const Options& options, const InheritedLimits& limits, Console& console) {
   auto signals = Signals::create();
   if (!signals) {
     console.line(signals.error().message);
     return kExitFailure;
   }
-  return Run(options, console, *signals).go();
+  return Run(options, limits, console, *signals).go();
 }
 
 }  // namespace gpuprof::cli

@@ -2,7 +2,6 @@
 #include "daemon/cli/session.h"
 
 #include <poll.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -44,13 +43,6 @@ ShimBaseline baseline_of(const target::ShimStatus& status) {
 }
 
 }  // namespace
-
-void raise_descriptor_limit() {
-  rlimit limit = {};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 Session::Session(const Options& options, Console& console)
     : options_(options),

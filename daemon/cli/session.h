@@ -119,8 +119,4 @@ class Session {
   uint64_t ended_ns_ = 0;
 };
 
-// Each profiled process holds a few descriptors until the profile is written, after its exit, too.
-// Call it once the command of `run` is forked, which keeps its own limit.
-void raise_descriptor_limit();
-
 }  // namespace gpuprof::cli

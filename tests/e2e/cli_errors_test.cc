@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "tests/e2e/cli_fixture.h"
@@ -81,6 +82,47 @@ TEST_F(CliErrors, TooFewDescriptors) {
   }
   EXPECT_GE(failed, 4);
 }
+
+TEST_F(CliErrors, ASmallStackIsEnoughOrIsTold) {
+  for (const char* limit : {"--stack=131072:8388608", "--stack=131072:131072"}) {
+    const Outcome outcome =
+        Child({"/usr/bin/prlimit", limit, GPU_PROFILED_PATH, "run", "--shim", SHIM_PATH, "-o",
+               "x.pb.gz", "--", "/bin/sh", "-c", "ulimit -s; exit 7"},
+              setup())
+            .finish();
+    if (outcome.status == 1 && std::string(limit).ends_with(":131072")) {
+      expect_one_line(outcome, "the stack limit of 128 KiB is too small");
+      continue;
+    }
+    EXPECT_EQ(outcome.status, 7) << outcome.err;
+    EXPECT_EQ(outcome.out, "128\n") << "the command's own limit";
+  }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadows take terabytes
+TEST_F(CliErrors, OutOfMemoryIsOneLine) {
+  const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "1000"},
+                       setup(injected()));
+  wait_until_injected(workload.pid());
+  int failed = 0;
+  for (int mib = 60; mib <= 160; mib += 10) {
+    const Outcome outcome =
+        Child({"/usr/bin/prlimit", "--as=" + std::to_string(mib << 20), GPU_PROFILED_PATH, "--pid",
+               std::to_string(workload.pid()), "--duration", "1s", "--stack-rate", "all",
+               "--pc-sampling", "continuous", "-o", "x.pb.gz"},
+              setup())
+            .finish();
+    EXPECT_LT(outcome.status, 128) << mib << " MiB: " << outcome.err;
+    if (outcome.status != 1) continue;
+    ++failed;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_TRUE(outcome.err.find("ulimit -v") != std::string::npos ||
+                outcome.err.find("libdw: Cannot allocate memory") != std::string::npos)
+        << outcome.err;
+  }
+  EXPECT_GE(failed, 3);
+}
+#endif
 
 TEST_F(CliErrors, ProcessWithoutCuda) {
   const Child sleeper({"/bin/sleep", "100"}, setup());
