@@ -68,6 +68,9 @@ struct ProcessRecord {
   std::array<uint64_t, GPUPROF_DROP_CLASS_COUNT> drops{};  // latest totals less the baseline
   std::array<uint64_t, GPUPROF_PROBE_COUNT> emitted{};     // likewise
   bool emitted_known = false;
+  // Totals that cannot be true and are left out: a bit for each probe, and for each class of drops.
+  uint32_t implausible_emitted = 0;
+  uint64_t implausible_drops = 0;
   uint64_t injected_ns = 0;  // CLOCK_MONOTONIC of process_v1, 0: it was there before us
 };
 

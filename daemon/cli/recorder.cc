@@ -21,7 +21,9 @@ constexpr uint64_t kPcMask = (uint64_t{1} << kLayoutShift) - 1;
 constexpr size_t kMaxImages = 256;        // of one process
 constexpr uint32_t kUnseen = UINT32_MAX;  // the exec id of an image that sent nothing
 constexpr uint64_t kRefreshNs = 1'000'000'000;
-constexpr uint64_t kRefreshShare = 20;  // looking at maps takes at most 1/20 of our time
+constexpr uint64_t kPlausibleSlackNs = 1'000'000'000;
+constexpr uint64_t kFinestPerNs = 1000;  // PC samples of a large GPU: some 10 a nanosecond
+constexpr uint64_t kRefreshShare = 20;   // looking at maps takes at most 1/20 of our time
 
 const symbolize::SymbolizedPc kUnresolved;
 // What unresolved pcs of a process whose maps were never read point into.
@@ -255,10 +257,22 @@ void Recorder::on_device(const probe::EventSource& source, const gpuprof_device_
     record->devices[device.device_id] = device;
 }
 
+// More than one execution, or a thousand of what is counted finer, a nanosecond since we know the
+// process: the page was overwritten, or somebody fires the probe.
+bool Recorder::is_plausible(const ProcessRecord& record, uint64_t since, bool executions) {
+  const uint64_t now = monotonic_ns();
+  const uint64_t observed_ns = now - std::min(now, record.opened_ns) + kPlausibleSlackNs;
+  return since / (executions ? 1 : kFinestPerNs) <= observed_ns;
+}
+
 void Recorder::apply_drop(ProcessRecord& record, uint32_t drop_class, uint64_t total) {
   if (drop_class == GPUPROF_DROP_INVALID || drop_class >= GPUPROF_DROP_CLASS_COUNT) return;
   const uint64_t before = record.baseline.drops[drop_class];
   const uint64_t since = total > before ? total - before : 0;
+  if (!is_plausible(record, since, join::is_execution_loss(drop_class))) {
+    record.implausible_drops |= uint64_t{1} << drop_class;
+    return;
+  }
   if (since < record.drops[drop_class]) return;  // totals only grow: an older report came late
   record.drops[drop_class] = since;
   if (join::is_execution_loss(drop_class)) joiner_.set_shim_loss(record.id, drop_class, since);
@@ -268,6 +282,10 @@ void Recorder::apply_emitted(ProcessRecord& record, uint32_t probe, uint64_t tot
   if (probe == GPUPROF_PROBE_INVALID || probe >= GPUPROF_PROBE_COUNT) return;
   const uint64_t before = record.baseline.emitted[probe];
   const uint64_t since = total > before ? total - before : 0;
+  if (!is_plausible(record, since, probe == GPUPROF_PROBE_EXEC)) {
+    record.implausible_emitted |= 1u << probe;
+    return;
+  }
   record.emitted[probe] = std::max(record.emitted[probe], since);
   if (probe == GPUPROF_PROBE_PC_SAMPLE) joiner_.set_pc_emitted(record.id, record.emitted[probe]);
   if (probe != GPUPROF_PROBE_EXEC) return;

@@ -121,6 +121,7 @@ class Recorder final : public probe::EventSink,
   void open_layout(ProcessRecord& record);
   void unwind(ProcessRecord& record, const StackSample& stack);
   void refresh_one(uint64_t now_ns);
+  static bool is_plausible(const ProcessRecord& record, uint64_t since, bool executions);
   void apply_drop(ProcessRecord& record, uint32_t drop_class, uint64_t total);
   void take_stall_name(ProcessRecord& record, uint64_t id, std::string_view name);
   void apply_emitted(ProcessRecord& record, uint32_t probe, uint64_t total);

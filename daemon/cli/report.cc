@@ -74,13 +74,46 @@ void write_record(JsonWriter& json, const ProcessRecord& record) {
   if (!record.space_error.empty()) json.field("maps", record.space_error);
 }
 
+// Totals of the process that cannot be true and are left out, by name.
+std::vector<std::string> implausible(const Controlled& target, const ProcessRecord* record) {
+  std::vector<std::string> out;
+  for (uint32_t probe = 1; record != nullptr && probe < GPUPROF_PROBE_COUNT; ++probe) {
+    if ((record->implausible_emitted >> probe & 1) != 0)
+      out.push_back(std::string(kProbeNames[probe]) + " records");
+  }
+  for (uint32_t i = 1; record != nullptr && i < GPUPROF_DROP_CLASS_COUNT; ++i) {
+    if ((record->implausible_drops >> i & 1) != 0)
+      out.push_back(std::string(drop_name(i)) + " drops");
+  }
+  if (target.implausible_pc) out.emplace_back("PC sampling");
+  if (target.implausible_modules) out.emplace_back("modules");
+  return out;
+}
+
+// One line; empty: all may be true.
+std::string implausible_line(const Controlled& target, const ProcessRecord* record) {
+  const std::vector<std::string> names = implausible(target, record);
+  if (names.empty()) return {};
+  std::string out = "process " + std::to_string(target.id.pid) +
+                    ": totals of its shim that cannot be true are left out (";
+  constexpr size_t kNamed = 4;
+  for (size_t i = 0; i < std::min(names.size(), kNamed); ++i)
+    out += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kNamed) out += ", " + std::to_string(names.size() - kNamed) + " more";
+  return out + "): something overwrites the shim's memory, look in the process for stray writes";
+}
+
 void write_control(JsonWriter& json, const Options& asked, const Controlled& target,
                    const ProcessRecord* record, const PcResult& pc) {
   json.field("state", target::state_name(target.status.state));
   json.field("cupti_version", target.status.cupti_version);
   json.field("cupti_path", target.status.cupti_path);
   json.field("driver_version", target.status.driver_version);
-  json.field("arms", target.status.arms);
+  json.key("arms");
+  if (target.gaps.implausible())
+    json.null();
+  else
+    json.value(target.status.arms);
   json.field("modules", target.status.module_count);
   if (asked.tier > GPUPROF_TIER_TRACE)
     write_pc_sampling(json, asked, target.pc, target.pc_counters_before, pc);
@@ -93,6 +126,10 @@ void write_control(JsonWriter& json, const Options& asked, const Controlled& tar
   json.field("cause", cause_name(target.gaps.cause()));
   json.field("implausible", target.gaps.implausible());
   json.end_object();
+  json.key("implausible");
+  json.begin_array();
+  for (const std::string& name : implausible(target, record)) json.value(name);
+  json.end_array();
   if (!target.status.unknown_knobs.empty())
     json.field("unknown_knobs", target.status.unknown_knobs);
   if (!target.trouble.empty()) json.field("trouble", target.trouble);
@@ -191,6 +228,8 @@ std::string human_summary(const Session& session, const join::JoinResult& result
       row("gap", "process " + std::to_string(id.pid) + " ran " +
                      human_duration(std::chrono::nanoseconds(gap)) + " before it was armed");
     if (const std::string text = target.gaps.line(id.pid); !text.empty()) row("gap", text);
+    if (const std::string text = implausible_line(target, record_of(session, id)); !text.empty())
+      row("left out", text);
   }
   if (!written.empty()) row("open with", "go tool pprof -http=: " + written);
   return out;

@@ -18,6 +18,9 @@ using std::chrono::milliseconds;
 constexpr uint32_t kLeaseMs = 3000;
 constexpr uint64_t kBusyPatienceNs = 2'000'000'000;
 constexpr size_t kMaxNewcomers = 4096;
+constexpr uint32_t kMostModules = 1u << 24;
+constexpr uint64_t kPcSlackNs = 1'000'000'000;
+constexpr uint64_t kMostPcPerNs = 1000;        // a large GPU's samples are some 10
 constexpr milliseconds kReadPatience{10'000};  // for the images that samples name
 // A hostile program can say as often as it likes that it was injected, and each look at it may cost
 // ShimChannel's patience: the leases of the others need the time.
@@ -152,7 +155,21 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   return {};
 }
 
-void Session::take_status(Controlled& target, const target::ShimStatus& status) {
+// The page is the target's: what cannot be true is left out.
+void Session::take_status(Controlled& target, target::ShimStatus status) {
+  if (status.module_count > kMostModules) {
+    target.implausible_modules = true;
+    status.module_count = target.status.module_count;
+  }
+  const uint64_t since_ns = target.was_running ? target.adopted_ns : started_ns_;
+  const uint64_t most = (monotonic_ns() - since_ns + kPcSlackNs) * kMostPcPerNs;
+  for (size_t i = 0; i < status.pc.counters.size(); ++i) {
+    uint64_t& counter = status.pc.counters[i];
+    const uint64_t before = target.pc_counters_before[i];
+    if (!target.channel || counter <= before || counter - before <= most) continue;
+    target.implausible_pc = true;
+    counter = target.status.pc.counters[i];
+  }
   target.status = status;
   if (!finishing_) target.gaps.update(status, monotonic_ns());
   // Asked to stop, the shim forgets why it never began; what it counted stays.

@@ -41,9 +41,11 @@ struct Controlled {
   uint64_t armed_ns = 0;      // first seen tracing, 0: never
   TraceGaps gaps;
   std::array<uint64_t, 16> pc_counters_before{};
-  uint32_t arms_before = 0;  // how often it was armed before us
-  bool was_running = false;  // it was there before us
-  bool armed_late = false;   // armed by us, not by its own environment
+  uint32_t arms_before = 0;          // how often it was armed before us
+  bool implausible_pc = false;       // a count of the page that cannot be true was left out
+  bool implausible_modules = false;  // likewise
+  bool was_running = false;          // it was there before us
+  bool armed_late = false;           // armed by us, not by its own environment
   bool exited = false;
   bool forgotten = false;  // its records are drained and its books closed
   bool trouble_told = false;
@@ -95,7 +97,7 @@ class Session {
   void look_after(Controlled& target, uint64_t now_ns);
   void renew_lease(Controlled& target);
   void note_exit(Controlled& target);
-  void take_status(Controlled& target, const target::ShimStatus& status);
+  void take_status(Controlled& target, target::ShimStatus status);
   bool all_disarmed();
   void drain();
   target::ControlRequest request() const;

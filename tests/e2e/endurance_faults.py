@@ -7,6 +7,7 @@ Run by ctest: endurance_faults.py CASE --build DIR."""
 import fcntl
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -223,6 +224,33 @@ def case_daemon_stopped_to_the_end(bench):
     entry, stderr = attached.end()
     equal((entry["gaps"]["count"], entry["gaps"]["cause"]), (1, "stalled"), "the gap in the summary")
     check("was not traced for" in stderr, stderr)
+
+
+def case_status_overwritten(bench):
+    """The target scribbles over the totals of its status page, and is killed: what cannot be true is left out
+    and told, and nothing absurd is in either summary."""
+    attached = Attached(bench)
+    target = attached.target
+    fd = attached.control_page(os.O_RDWR)
+    target.send_signal(signal.SIGSTOP)  # or the shim would mend what it counts further
+    wait_for(lambda: pathlib.Path(f"/proc/{target.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T",
+             "the target is stopped")
+    os.pwrite(fd, b"A" * 8, 64)  # arms, disarms
+    os.pwrite(fd, b"A" * 4, 76)  # module_count
+    os.pwrite(fd, b"A" * 48 * 8, 136)  # probe_totals, drop_totals
+    os.close(fd)
+    target.kill()
+    equal(attached.daemon.wait(PATIENCE), 0, "exit status of the daemon")
+    attached.errors.seek(0)
+    stderr = attached.errors.read()
+    text = (bench.dir / "a.json").read_text()
+    check("4702111234474983745" not in text and "1094795585" not in text, f"what was scribbled is told: {text}")
+    entry = json.loads(text)["targets"][0]
+    equal(entry["executions"]["produced"], None, "executions produced")
+    check({"exec records", "cupti drops", "modules"} <= set(entry["implausible"]), f"{entry['implausible']}")
+    check(entry["gaps"]["implausible"], f"{entry['gaps']}")
+    check(re.search(rf"left out +process {target.pid}: totals of its shim that cannot be true", stderr), stderr)
+    check(re.search(r"lost +nothing", stderr), stderr)
 
 
 def case_control_sealed(bench):

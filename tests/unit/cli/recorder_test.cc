@@ -75,6 +75,24 @@ class RecorderTest : public testing::Test {
   Recorder recorder_{[this](ProcessId id, const gpuprof_process_v1&) { admitted_.push_back(id); }};
 };
 
+TEST_F(RecorderTest, TotalsThatCannotBeTrueAreLeftOut) {
+  ProcessRecord* const record = recorder_.add_process(id_, {});
+  ASSERT_NE(record, nullptr);
+  target::ShimStatus page;
+  page.probe_totals[GPUPROF_PROBE_EXEC] = 5000;
+  page.drop_totals[GPUPROF_DROP_CUPTI] = 7;
+  recorder_.set_totals(id_, page);
+  EXPECT_EQ(record->implausible_emitted, 0u);
+  EXPECT_EQ(record->implausible_drops, 0u);
+  page.probe_totals.fill(0x4141414141414141);
+  page.drop_totals.fill(0x4141414141414141);
+  recorder_.set_totals(id_, page);
+  EXPECT_EQ(record->emitted[GPUPROF_PROBE_EXEC], 5000u) << "what was told before stays";
+  EXPECT_EQ(record->drops[GPUPROF_DROP_CUPTI], 7u);
+  EXPECT_NE(record->implausible_emitted & 1u << GPUPROF_PROBE_EXEC, 0u);
+  EXPECT_NE(record->implausible_drops & uint64_t{1} << GPUPROF_DROP_CUPTI, 0u);
+}
+
 // An ELF file other than `like`, with the same code.
 std::string copy_of(const char* like) {
   char name[] = "/tmp/gpuprof-recorder-XXXXXX";
