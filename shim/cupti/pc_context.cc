@@ -17,6 +17,7 @@ namespace {
 
 /// GetData calls of one drain: 64 times 2,048 instructions are more than any program has hot.
 constexpr uint32_t kMostCalls = 64;
+constexpr char kStart[] = "cuptiPCSamplingStart";
 /// Of window_v1; 0 is none. Guarded by the Guard.
 constinit uint64_t next_window_id = 1;
 /// Room for the names of a device's stall reasons. Guarded by the Guard.
@@ -70,8 +71,15 @@ bool PcContext::enable(const Guard& guard, CUcontext handle, uint32_t id, uint32
   CUptiResult result = guard.pc_enable(handle);
   if (result == CUPTI_SUCCESS) {
     result = configure(guard, version, around, &step);
+    bool starting = false;
+    if (result == CUPTI_SUCCESS && config_.tier == GPUPROF_TIER_CONTINUOUS) {
+      step = kStart;
+      starting = true;
+      result = start(guard);
+    }
     if (result != CUPTI_SUCCESS && arming().phase() != Phase::kInert) {
       (void)guard.pc_disable(handle);
+      refusal->deaf = starting;
     }
   }
   if (result != CUPTI_SUCCESS) {
@@ -82,7 +90,6 @@ bool PcContext::enable(const Guard& guard, CUcontext handle, uint32_t id, uint32
   disables_failed_ = 0;
   shim::count_pc(GPUPROF_PC_COUNT_ENABLES);
   shim::publish_sampling_period(device_, period_);
-  if (config_.tier == GPUPROF_TIER_CONTINUOUS) open_window();
   return true;
 }
 
@@ -142,10 +149,8 @@ CUptiResult PcContext::set_attributes(const Guard& guard, bool own_defaults,
     attributes.add(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_HARDWARE_BUFFER_SIZE)
         .attributeData.hardwareBufferSizeData.hardwareBufferSize = kHardwareBufferBytes;
   }
-  if (serialized) {
-    attributes.add(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_ENABLE_START_STOP_CONTROL)
-        .attributeData.enableStartStopControlData.enableStartStopControl = 1;
-  }
+  attributes.add(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_ENABLE_START_STOP_CONTROL)
+      .attributeData.enableStartStopControlData.enableStartStopControl = 1;
   const CUptiResult result =
       guard.pc_set_attributes(handle_, attributes.data(), attributes.count());
   // Each has an answer of its own: a refused collection mode would be silent.
@@ -202,10 +207,10 @@ CUptiResult PcContext::start(const Guard& guard) noexcept {
   return result;
 }
 
-Drain PcContext::stop(const Guard& guard, CUptiResult* result) noexcept {
+Drain PcContext::stop(const Guard& guard, bool fetch, CUptiResult* result) noexcept {
   *result = guard.pc_stop(handle_);
   const uint64_t stopped_ns = shim::monotonic_ns();
-  const Drain drained = drain(guard);
+  const Drain drained = fetch ? drain(guard) : Drain::kOk;
   if (*result == CUPTI_SUCCESS) close_window(stopped_ns);  // after its samples
   return drained;
 }
@@ -273,9 +278,12 @@ Drain PcContext::drain(const Guard& guard) noexcept {
 
 void PcContext::disable(const Guard& guard, bool drain_first) noexcept {
   if (!on_) return;
-  if (serializing()) {
-    CUptiResult ignored;
-    (void)stop(guard, &ignored);
+  if (window_open()) {
+    CUptiResult stopped = CUPTI_SUCCESS;
+    (void)stop(guard, drain_first || serializing(), &stopped);
+    if (stopped != CUPTI_SUCCESS) {
+      shim::log_line("cuptiPCSamplingStop: %d (%s)", stopped, guard.describe(stopped));
+    }
   } else if (drain_first) {
     (void)drain(guard);
   }
@@ -304,6 +312,13 @@ CUptiResult PcContext::try_disable(const Guard& guard) noexcept {
     emit(batch, registered);
   }
   return result;
+}
+
+void PcContext::abandon(const Guard& guard) noexcept {
+  if (!on_) return;
+  (void)try_disable(guard);
+  shim::count_pc(GPUPROF_PC_COUNT_DISABLES);
+  forget();
 }
 
 void PcContext::unstick(const Guard& guard) noexcept {

@@ -56,26 +56,35 @@ class PcContext {
   }
   PcBuffers& buffers() noexcept { return buffers_; }
 
-  /// Enables and configures sampling; opens the window in the continuous tier. On failure the
-  /// context is off again and *refusal says why.
+  /// Enables and configures sampling; starts it and opens the window in the continuous tier. On
+  /// failure the context is off again and *refusal says why.
+  ///
+  /// Always with start/stop control: without it CUPTI starts by itself in the next launch, tells
+  /// nobody when that fails, and a disable lets the GPU write to memory that is unmapped already
+  /// (Xid 31, CUDA error 719): once in 450 disables of one process, in 10 of 18 processes that
+  /// sampled one GPU at a time; with it in none of 400 (docs/hardware.md).
   bool enable(const Guard& guard, CUcontext handle, uint32_t id, uint32_t device, uint32_t version,
               const PcConfig& config, const PcSurroundings& around, PcRefusal* refusal) noexcept;
   /// Fetches and emits what is there.
   Drain drain(const Guard& guard) noexcept;
-  /// Drains if `drain_first`, disables, emits what CUPTI puts into the registered buffer meanwhile,
-  /// closes the window. The context is off then, and stuck() if CUPTI refused.
+  /// Stops, drains if `drain_first`, disables, emits what CUPTI puts into the registered buffer
+  /// meanwhile, closes the window. The context is off then, and stuck() if CUPTI refused.
   void disable(const Guard& guard, bool drain_first) noexcept;
+  /// After a refused start: disables whatever CUPTI answers (999 on an H200, and 7 to a second
+  /// try).
+  void abandon(const Guard& guard) noexcept;
   /// CUPTI samples it still, and refuses kernel activity as long as it does. After a period of 2^12
   /// cycles Disable waited 0.4 to 2 s for what was pending and answered INVALID_PARAMETER once in
   /// five times (13.0, H200).
   [[nodiscard]] bool stuck() const noexcept { return stuck_; }
   /// Tries again to disable a stuck context, kMostDisables times in all.
   void unstick(const Guard& guard) noexcept;
-  /// Serialized tier: a window. Nothing is open if CUPTI refuses.
+  /// Opens a window. Nothing is open if CUPTI refuses; HARDWARE_BUSY then means that another
+  /// process samples the GPU, and that CUPTI calls nobody back any more (Arming::restart).
   CUptiResult start(const Guard& guard) noexcept;
-  /// Ends it and drains what it gave; *result is the stop's own answer, and the window counts as
-  /// open if that is an error.
-  Drain stop(const Guard& guard, CUptiResult* result) noexcept;
+  /// Ends it and drains what it gave if `fetch`; *result is the stop's own answer, and the window
+  /// counts as open if that is an error.
+  Drain stop(const Guard& guard, bool fetch, CUptiResult* result) noexcept;
   /// The context or CUPTI is gone: no call, the window is closed, nothing is stuck.
   void forget() noexcept;
 

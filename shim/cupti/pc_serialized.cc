@@ -52,6 +52,7 @@ void PcSampling::open_window(const Guard& guard, PcContext& on, uint64_t now_ns)
     window_.store(false);
     PcRefusal refusal;
     explain("cuptiPCSamplingStart", result, guard.describe(result), around_, &refusal);
+    refusal.deaf = true;
     fail(guard, on, refusal, now_ns);
     return;
   }
@@ -68,7 +69,7 @@ void PcSampling::close_window(const Guard& guard, PcContext& on, bool may_switch
   Drain drained = Drain::kOk;
   {
     const Switching switching(*this);
-    drained = on.stop(guard, &result);
+    drained = on.stop(guard, true, &result);
   }
   if (result != CUPTI_SUCCESS) {
     // Kernels may still be serialized: only a disable is sure to end it.

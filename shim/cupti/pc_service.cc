@@ -88,7 +88,10 @@ void PcSampling::follow(const PcConfig& config, bool asked, uint64_t now_ns) noe
     config_ = config;
     changed_ns_ = now_ns;
     note_[0] = '\0';
-    for (Device& device : devices_) device = Device{};
+    for (Device& device : devices_) {
+      const bool keep = asked && device.deaf && now_ns < device.retry_at_ns;
+      if (!keep) device = Device{};
+    }
     refused_count_ = 0;
     changed();
   }
@@ -215,7 +218,7 @@ const PcContext* PcSampling::on_device(uint32_t device) const noexcept {
   return nullptr;
 }
 
-void PcSampling::refuse_device(uint32_t number, const PcRefusal& refusal,
+void PcSampling::refuse_device(const Guard& guard, uint32_t number, const PcRefusal& refusal,
                                uint64_t now_ns) noexcept {
   Device& device = devices_[number];
   device.refused = true;
@@ -225,9 +228,12 @@ void PcSampling::refuse_device(uint32_t number, const PcRefusal& refusal,
     if (device.back_off_ns > kLongestRetryNs) device.back_off_ns = kLongestRetryNs;
     device.retry_at_ns = now_ns + device.back_off_ns;
   }
+  device.deaf = refusal.deaf;
+  if (refusal.deaf) device.retry_at_ns = now_ns + kDeafRetryNs;
   last_refusal_ = refusal;
   shim::log_line("GPU %u is not sampled: %s", number, refusal.text);
   publish();
+  if (refusal.deaf) arming().restart(guard, now_ns);
 }
 
 void PcSampling::refuse_context(uint32_t context_id) noexcept {

@@ -52,7 +52,7 @@ PcSampler& pc_sampler(CUcontext context) {
 
 void PcSampler::enable(uint64_t now) {
   enabled = true;
-  started = wedged = false;
+  started = wedged = running = stop_tried = false;
   enabled_ns_ = now;
   config = {};
   config.period = static_cast<uint32_t>(driver_interface()->setting(Key::kPcDefaultPeriod));
@@ -79,6 +79,7 @@ void PcSampler::configured(uint64_t now) {
 
 void PcSampler::start(uint64_t now) {
   started = true;
+  stop_tried = false;
   enabled_ns_ = now;
   ++range;
   update_serialized();
@@ -100,6 +101,7 @@ void PcSampler::update_serialized() const {
 }
 
 void PcSampler::ran(const Execution& work, const char* label, bool instant) {
+  running = true;
   if (!active() || wedged) return;
   if (work.code == nullptr && work.kind != CUPTI_ACTIVITY_KIND_MEMSET) return;
   const bool serialized = config.mode == CUPTI_PC_SAMPLING_COLLECTION_MODE_KERNEL_SERIALIZED;

@@ -93,6 +93,8 @@ class PcSampler {
   bool enabled = false;
   bool started = false;
   bool wedged = false;
+  bool running = false;     // something was launched since it was enabled
+  bool stop_tried = false;  // since the last start
   uint64_t range = 0;
   // Since the last drain.
   uint64_t total_samples = 0, dropped_samples = 0, non_user_samples = 0;

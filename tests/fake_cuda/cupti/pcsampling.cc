@@ -251,18 +251,27 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingDisable(CUpti_PCSamplingDisableParams* pa
   std::lock_guard lock(pc_mutex());
   PcSampler* sampler = find_pc_sampler(params->ctx);
   if (sampler == nullptr || !sampler->enabled) return fail(CUPTI_ERROR_INVALID_OPERATION);
+  const bool continuous = sampler->config.mode == CUPTI_PC_SAMPLING_COLLECTION_MODE_CONTINUOUS;
+  if (continuous && sampler->active() && sampler->running && !sampler->stop_tried) {
+    driver_interface()->violation("pc-disable-running",
+                                  "Disable while sampling: an MMU fault may end the program");
+  }
   sampler->disable();
   cupti().pc_enabled.fetch_sub(1);
   ++pc_totals().disables;
+  auto deaf = Cupti::Deaf::kYes;
+  if (cupti().deaf.compare_exchange_strong(deaf, Cupti::Deaf::kDisabled))
+    return fail(CUPTI_ERROR_UNKNOWN);
   return CUPTI_SUCCESS;
 }
 
 FAKE_EXPORT CUptiResult cuptiPCSamplingStart(CUpti_PCSamplingStartParams* params) {
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiPCSamplingStart");
-  check_place("cuptiPCSamplingStart");
+  check_place("cuptiPCSamplingStart", Inside::kContextCreated);
   const Switching switching;
   const auto bad = refused(params, CUpti_PCSamplingStartParamsSize, kStart);
+  if (bad == CUPTI_ERROR_HARDWARE_BUSY) cupti().deaf.store(Cupti::Deaf::kYes);
   if (bad != CUPTI_SUCCESS) return fail(bad);
   std::lock_guard lock(pc_mutex());
   PcSampler* sampler = find_pc_sampler(params->ctx);
@@ -279,6 +288,8 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingStop(CUpti_PCSamplingStopParams* params) 
   // In a launch's ENTER too: the last moment before a kernel that must not be serialized.
   check_place("cuptiPCSamplingStop", Inside::kLaunchEnter);
   const auto bad = refused(params, CUpti_PCSamplingStopParamsSize, kStop);
+  if (PcSampler* asked = params == nullptr ? nullptr : find_pc_sampler(params->ctx))
+    asked->stop_tried = true;
   if (bad != CUPTI_SUCCESS) return fail(bad);
   sleep_ms(driver_interface()->setting(Key::kPcStopMs));
   std::lock_guard lock(pc_mutex());

@@ -139,17 +139,19 @@ TEST_F(PcSampling, GraphsGiveNoDataInSerializedMode) {
       });
 }
 
-TEST_F(PcSampling, AShortWindowByEnableAndDisableYieldsNothing) {
+// Stop decodes what there is, Disable drops what was not fetched.
+TEST_F(PcSampling, WhatADisableFindsUnfetchedIsGone) {
   EXPECT_FINE(start(); CUfunction f = function("k"); PcClient pc;
               in_launch_exit(f,
                              [&] {
                                REQUIRE(pc.enable() == CUPTI_SUCCESS);
-                               REQUIRE(pc.configure(12, kContinuous, false) == CUPTI_SUCCESS);
+                               REQUIRE(pc.configure(12, kContinuous, true) == CUPTI_SUCCESS);
+                               REQUIRE(pc.begin() == CUPTI_SUCCESS);
                              });
               launch(f, 20'000'000); fake_cuda_drain(); in_launch_exit(f, [&] {
                 REQUIRE(pc.drain() == CUPTI_SUCCESS && pc.records.empty());
-                REQUIRE(pc.disable() == CUPTI_SUCCESS);
-                REQUIRE(pc.drain() == CUPTI_ERROR_INVALID_OPERATION);
+                REQUIRE(pc.stop() == CUPTI_SUCCESS && pc.disable() == CUPTI_SUCCESS);
+                REQUIRE(pc.drain() == CUPTI_ERROR_INVALID_OPERATION && pc.records.empty());
               }););
 }
 
