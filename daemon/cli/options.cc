@@ -31,7 +31,8 @@ bool parse_number(const std::string& text, T& out) {
 }
 
 void add_common(CLI::App& app, RawOptions& raw) {
-  app.add_option("--duration", raw.duration, "stop after this time: 30s, 2m, 500ms")
+  app.add_option("--duration", raw.duration,
+                 "stop after this time: 500ms, 30s, 2m; a number alone is seconds")
       ->type_name("TIME");
   app.add_option("-o,--output", raw.output,
                  "profile to write, strftime conversions allowed "
@@ -136,8 +137,10 @@ Status check_common(const RawOptions& raw, Options& out) {
   if (!raw.seed.empty() && !parse_number(raw.seed, out.seed))
     return fail(Code::kInvalidArgument, "--debug-seed: '" + raw.seed + "' is no number");
   if (auto ok = check_pc_sampling(raw, out); !ok) return ok;
-  out.output = raw.output;
-  out.summary_json = raw.summary_json;
+  // As other programs have it; a file of that name is ./-.
+  const auto file_of = [](const std::string& name) { return name == "-" ? "/dev/stdout" : name; };
+  out.output = file_of(raw.output);
+  out.summary_json = file_of(raw.summary_json);
   auto add = [&](bool on, const char* name) {
     if (on) out.debug_fallback += (out.debug_fallback.empty() ? "" : ",") + std::string(name);
   };

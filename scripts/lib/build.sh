@@ -18,13 +18,16 @@ give_back_at_exit() {
 
 # build_tree <root> <preset> [cmake options...]: into <root>/build/<preset>; build_targets, where set,
 # names what is built instead of everything.
+# build_time is what the user is told of how long it takes.
 build_targets=()
+build_time="10 minutes the first time"
 build_tree() {
   local root=$1 preset=$2 start=$SECONDS
   shift 2
   find_cupti_headers "$root/build"
   quiet "$root/build/logs/$preset-configure.log" \
     cmake -S "$root" --preset "$preset" -DCUPTI_INCLUDE_DIR="$cupti_include_dir" "$@" || return 1
+  doing "building build/$preset" "$build_time" "$root/build/logs/$preset-build.log"
   quiet "$root/build/logs/$preset-build.log" cmake --build "$root/build/$preset" \
     ${build_targets[0]:+--target "${build_targets[@]}"} || return 1
   say "built build/$preset ($((SECONDS - start)) s)"

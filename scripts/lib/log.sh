@@ -12,6 +12,10 @@ die() {
   exit 1
 }
 
+# doing <what> <how long> <log>: before what shows nothing for more than some seconds. The times are
+# of two cores.
+doing() { say "...    $1 (about $2; log: $3)"; }
+
 # quiet <log> <command...>: runs it with all output in <log>; shows the end of the log if it fails.
 quiet() {
   local log=$1 rc=0
@@ -26,10 +30,16 @@ quiet() {
   return "$rc"
 }
 
-# step <name> <log> <command...>: one counted check.
+# step [-t <how long>] <name> <log> <command...>: one counted check; -t where it takes long.
 step() {
+  local time=
+  if [[ $1 == -t ]]; then
+    time=$2
+    shift 2
+  fi
   local name=$1 log=$2 start=$SECONDS
   shift 2
+  [[ -z $time ]] || doing "$name" "$time" "$log"
   if quiet "$log" "$@"; then
     passed=$((passed + 1))
     printf 'ok     %s (%d s)\n' "$name" "$((SECONDS - start))"

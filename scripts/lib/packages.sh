@@ -91,6 +91,24 @@ print_packages() {
   say "  ${packages_backports[*]}"
 }
 
+# add_backports <log> <apt-get command...>: whether the suite is configured is known only once the
+# lists are there.
+add_backports() {
+  local log=$1
+  shift
+  doing "reading the package lists" "20 s" "$log"
+  quiet "$log" "$@" update || die "apt-get update failed"
+  if has_backports; then
+    say "apt sources: $backports_suite is configured already, none is added"
+    return
+  fi
+  find_backports_source || die "no apt source for bookworm in /etc/apt: add $backports_suite by hand and run again"
+  say "apt source added as $backports_file.$backports_ext:"
+  printf '%s\n' "$backports_text" | sed 's/^/  /'
+  printf '%s\n' "$backports_text" >"$backports_file.$backports_ext"
+  quiet "$log" "$@" update || die "apt-get update failed"
+}
+
 # install_packages <log> [extra packages...]
 install_packages() {
   local log=$1
@@ -99,18 +117,11 @@ install_packages() {
   print_packages
   is_debian_12 || die "this is not Debian 12: install the packages above (libbpf >= 1.3, elfutils >= 0.186) and run again with --no-install"
   ((EUID == 0)) || die "installing needs root: run as root, or install the packages above and use --no-install"
-  if has_backports; then
-    say "apt sources: $backports_suite is configured already, none is added"
-  else
-    find_backports_source || die "no apt source for bookworm in /etc/apt: add $backports_suite by hand and run again"
-    say "apt source added as $backports_file.$backports_ext:"
-    printf '%s\n' "$backports_text" | sed 's/^/  /'
-    printf '%s\n' "$backports_text" >"$backports_file.$backports_ext"
-  fi
   local -x DEBIAN_FRONTEND=noninteractive
   # apt's sandbox user cannot always write in a chroot or container; the retries bridge a slow mirror.
   local apt=(apt-get -q -y -o Acquire::Retries=3 -o Dpkg::Use-Pty=0)
-  quiet "$log" "${apt[@]}" update || die "apt-get update failed"
+  add_backports "$log" "${apt[@]}"
+  doing "installing the packages" "3 minutes the first time, some seconds later" "$log"
   quiet "$log" "${apt[@]}" install --no-install-recommends "${packages_main[@]}" ||
     die "apt-get install failed"
   # -t, not package/suite: elfutils and Go need their own dependencies from there as well.

@@ -2,10 +2,11 @@
 # shellcheck shell=bash
 # Runs ctest and counts its tests into the tally; needs log.sh.
 
-# ctest_group <name> <build dir> <log dir> <skips: allowed|forbidden> <ctest selection...>
+# ctest_group <name> <how long> <build dir> <log dir> <skips: allowed|forbidden> <ctest selection...>
 ctest_group() {
-  local name=$1 build=$2 logs=$3 skips=$4 start=$SECONDS counts p f s
-  shift 4
+  local name=$1 time=$2 build=$3 logs=$4 skips=$5 start=$SECONDS counts p f s
+  shift 5
+  doing "$name tests" "$time" "$logs/$name.log"
   rm -f "$logs/$name.xml"
   ctest --test-dir "$build" --output-junit "$logs/$name.xml" "$@" >"$logs/$name.log" 2>&1 </dev/null || true
   counts=$(python3 "$root/scripts/lib/tally.py" "$logs/$name.xml" "$skips") || {
@@ -30,6 +31,6 @@ run_tests() {
   local without=()
   [[ $quick == yes ]] && without=(-LE slow)
   ((EUID == 0)) || [[ -n ${REQUIRE_ROOT:-} ]] || skips=allowed
-  ctest_group unit "$build" "$logs" allowed -LE "e2e$([[ $quick == yes ]] && printf '|slow')" -j "$(nproc)"
-  ctest_group e2e "$build" "$logs" "$skips" -L e2e "${without[@]}"
+  ctest_group unit "4 minutes" "$build" "$logs" allowed -LE "e2e$([[ $quick == yes ]] && printf '|slow')" -j "$(nproc)"
+  ctest_group e2e "15 minutes" "$build" "$logs" "$skips" -L e2e "${without[@]}"
 }

@@ -3,6 +3,8 @@
 # The backports source is derived from whatever format and options the machine's own entry has.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=scripts/lib/log.sh
+. "$root/scripts/lib/log.sh"
 # shellcheck source=scripts/lib/packages.sh
 . "$root/scripts/lib/packages.sh"
 dir=$(mktemp -d)
@@ -54,4 +56,28 @@ expect "one line: the first entry of the release, with its options" "$(backports
 
 printf 'deb http://mirror.example/ubuntu noble main\n' >"$dir/b.list"
 expect "another release: nothing" "$(backports_source list "$dir/b.list")" ""
+# A fresh image has the suite configured and no lists: apt names no release before it has read them.
+lists=no
+configured=yes
+apt-get() {
+  case " $* " in
+    *" update "*) lists=yes ;;
+    *" indextargets "*)
+      [[ $lists == no ]] || printf 'bookworm\n'
+      [[ $lists == no || $configured == no ]] || printf 'bookworm-backports\n'
+      ;;
+  esac
+}
+find_backports_source() {
+  backports_text="deb http://mirror.example/debian bookworm-backports main"
+  # shellcheck disable=SC2034 # used by add_backports
+  backports_ext=list
+}
+backports_file=$dir/added
+add_backports "$dir/log" apt-get -q >"$dir/out"
+expect "configured, no lists yet: nothing is added" "$(ls "$dir/added"* 2>/dev/null)" ""
+lists=no
+configured=no
+add_backports "$dir/log" apt-get -q >"$dir/out"
+expect "not configured: added once" "$(cat "$dir/added.list")" "$backports_text"
 exit "$rc"

@@ -138,6 +138,14 @@ INSTANTIATE_TEST_SUITE_P(
         std::vector<const char*>{"run", "--python", "maybe", "--", "prog"},
         std::vector<const char*>{"--pid", "1", "run", "--", "prog"}));
 
+TEST(Options, ADashIsStandardOutput) {
+  const auto options = parse({"--pid", "1", "-o", "-", "--summary-json", "-"});
+  ASSERT_TRUE(options.has_value());
+  EXPECT_EQ(options->output, "/dev/stdout");
+  EXPECT_EQ(options->summary_json, "/dev/stdout");
+  EXPECT_EQ(parse({"--pid", "1", "-o", "./-"})->output, "./-");
+}
+
 TEST(Options, AForgottenDashDashIsToldWithTheWholeCommand) {
   struct Case {
     std::vector<const char*> args;
