@@ -21,6 +21,7 @@ import section_cycles  # noqa: E402
 import section_pc  # noqa: E402
 import section_pccost  # noqa: E402
 import section_pccycles  # noqa: E402
+import section_pcshared  # noqa: E402
 import section_record  # noqa: E402
 from harness import Bench  # noqa: E402
 
@@ -68,6 +69,7 @@ def make_small():
     section_pccost.SETS, section_pccost.TURNS, section_pccost.GPU_BOUND_PAIRS = 2, 3, 2
     section_pccost.TRAINING_ROUNDS, section_pccost.TRAINING_STEPS = 9, 600
     section_cost.MIN_SETS = 2
+    section_pcshared.SWITCHES = 4
 
 
 def fake_cuptis(bench):
@@ -77,7 +79,7 @@ def fake_cuptis(bench):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("section", choices=["w2", "cost", "pc", "pctorch", "pccycles", "pccost", "record"])
+    parser.add_argument("section", choices=["w2", "cost", "pc", "pctorch", "pccycles", "pcshared", "pccost", "record"])
     parser.add_argument("--build", required=True)
     parser.add_argument("--includes", required=True, help="folders of CUPTI's headers, separated by ;")
     parser.add_argument("--bundle", help="try scripts/hardware-bundle's folder instead of the build tree's products")
