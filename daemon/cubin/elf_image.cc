@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace gpuprof::cubin {
@@ -16,6 +17,7 @@ constexpr uint16_t kMachineCuda = 190;
 // st_other of a __global__ function; ptxas writes it, readelf prints it as "<other>: 10".
 constexpr uint8_t kStoCudaEntry = 0x10;
 constexpr uint32_t kNoText = UINT32_MAX;
+static_assert(kNoText == CodeReference::kData);
 
 // Names may share bytes, so many long ones can be claimed by few bytes. Real images use less than
 // one byte of names per byte of file.
@@ -41,6 +43,7 @@ class Parser {
     if (auto status = text_and_debug_sections(); !status) return tl::unexpected(status.error());
     if (auto status = symbols(); !status) return tl::unexpected(status.error());
     if (auto status = line_relocations(); !status) return tl::unexpected(status.error());
+    code_references();
     return std::move(image_);
   }
 
@@ -137,7 +140,7 @@ class Parser {
         const auto name = name_at(names, section.sh_name);
         if (!name) return fail(Code::kCorrupt, "section " + std::to_string(i) + " has no name");
         text_of_section_[i] = static_cast<uint32_t>(image_.texts.size());
-        image_.texts.push_back({i, name->substr(6), section.sh_size});
+        image_.texts.push_back({i, name->substr(6), section.sh_size, content(section)});
       } else if (debug_line_index_ == 0 && section_name_is(section, ".debug_line")) {
         debug_line_index_ = i;
         image_.debug_line = content(section);
@@ -233,6 +236,57 @@ class Parser {
     }
     image_.line_addresses.push_back({entry.r_offset, text, offset, adds_stored_value});
     return {};
+  }
+
+  void code_references() {
+    uint64_t left = bytes_.size();
+    const auto spend = [&left](uint64_t bytes) {
+      if (bytes > left) return false;
+      left -= bytes;
+      return true;
+    };
+    for (const TextSection& text : image_.texts) {
+      if (!spend(text.size_bytes)) return;
+    }
+    std::vector<uint32_t> functions(image_.texts.size());
+    for (const FunctionSymbol& function : image_.functions) ++functions[function.text];
+    std::vector<CodeReference> references;
+    for (const Elf64_Shdr& section : sections_) {
+      if (section.sh_type != SHT_RELA && section.sh_type != SHT_REL) continue;
+      if (section.sh_size == 0 || !is_loaded(section.sh_info)) continue;
+      if (!spend(section.sh_size) || !add_references(section, functions, references)) return;
+    }
+    std::ranges::sort(references, {}, [](const CodeReference& each) {
+      return std::tuple(each.to_text, each.from_text, each.from_offset);
+    });
+    image_.code_references = std::move(references);
+  }
+
+  [[nodiscard]] bool is_loaded(uint64_t section) const {
+    return section >= sections_.size() || (sections_[section].sh_flags & SHF_ALLOC) != 0;
+  }
+
+  // False: malformed.
+  bool add_references(const Elf64_Shdr& section, const std::vector<uint32_t>& functions,
+                      std::vector<CodeReference>& to) const {
+    const bool rela = section.sh_type == SHT_RELA;
+    const size_t entry_size = rela ? sizeof(Elf64_Rela) : sizeof(Elf64_Rel);
+    if (section.sh_entsize != entry_size || section.sh_link != symtab_index_) return false;
+    const uint32_t from =
+        section.sh_info < sections_.size() ? text_of_section_[section.sh_info] : kNoText;
+    const auto entries = content(section);
+    for (uint64_t at = 0; at + entry_size <= entries.size(); at += entry_size) {
+      Elf64_Rela entry{};
+      std::memcpy(&entry, entries.data() + at, entry_size);
+      const uint64_t index = ELF64_R_SYM(entry.r_info);
+      if (index >= symtab_.size() / sizeof(Elf64_Sym)) return false;
+      const auto symbol = load<Elf64_Sym>(symtab_, index * sizeof(Elf64_Sym));
+      const uint32_t text = text_of(symbol, index);
+      if (text == kNoText || functions[text] < 2) continue;
+      to.push_back({text, from, entry.r_offset,
+                    symbol.st_value + static_cast<uint64_t>(entry.r_addend), !rela});
+    }
+    return true;
   }
 
   std::span<const std::byte> bytes_;

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <mutex>
 #include <utility>
 
+#include "daemon/cubin/call_sites.h"
+#include "daemon/cubin/callers.h"
 #include "daemon/cubin/elf_image.h"
 #include "daemon/cubin/line_table.h"
 
@@ -13,19 +16,24 @@ namespace {
 
 constexpr uint64_t kSectionAlignment = 256;
 
-// A device function inside a kernel's section is the symbol `$kernel$callee`, or, from ptxas' own
-// library, `$__internal_N_$callee`: the callee is what the rest of the world calls it.
-std::string_view callee_name(std::string_view symbol, std::string_view kernel) {
+// Size of `$__internal_N_$`, by which functions of ptxas' own library begin; 0: it is none.
+size_t library_prefix(std::string_view symbol) {
   constexpr std::string_view kInternal = "$__internal_";
+  if (!symbol.starts_with(kInternal)) return 0;
+  const size_t end = symbol.find_first_not_of("0123456789", kInternal.size());
+  if (end == std::string_view::npos || !symbol.substr(end).starts_with("_$")) return 0;
+  return end + 2;
+}
+
+// A device function inside a kernel's section is the symbol `$kernel$callee`, or
+// `$__internal_N_$callee`: the callee is what the rest of the world calls it.
+std::string_view callee_name(std::string_view symbol, std::string_view kernel) {
   if (!symbol.starts_with('$')) return symbol;
   std::string_view rest = symbol;
   if (rest.substr(1).starts_with(kernel) && rest.substr(1 + kernel.size()).starts_with('$')) {
     rest.remove_prefix(kernel.size() + 2);
-  } else if (rest.starts_with(kInternal)) {
-    rest.remove_prefix(kInternal.size());
-    const size_t end = rest.find_first_not_of("0123456789");
-    if (end == std::string_view::npos || !rest.substr(end).starts_with("_$")) return symbol;
-    rest.remove_prefix(end + 2);
+  } else if (const size_t prefix = library_prefix(rest); prefix != 0) {
+    rest.remove_prefix(prefix);
   }
   return rest.empty() ? symbol : rest;
 }
@@ -79,6 +87,7 @@ struct Image::Impl {
     uint32_t function = 0;
     uint32_t not_before = 0;
   };
+  class Chains;
   static constexpr uint32_t kNone = UINT32_MAX;
 
   void lay_out();
@@ -89,7 +98,14 @@ struct Image::Impl {
   // Those of one name that lie in one section.
   [[nodiscard]] std::span<const Named> in_text(std::span<const Named> named, uint32_t text) const;
   [[nodiscard]] Chosen choose(std::string_view name, std::string_view kernel) const;
-  void add_chain(uint32_t location, std::string_view function, Resolution& to) const;
+  // Up to `function`, in which the location is.
+  void add_chain(uint32_t location, std::string_view function, std::vector<SourceFrame>& to) const;
+  // The same for an instruction, whether the table has it or not.
+  void add_chain_at(uint32_t text, uint64_t offset, const Owner& owner, std::string_view function,
+                    std::vector<SourceFrame>& to) const;
+  void add_callers(uint32_t text, uint64_t offset, std::string_view kernel,
+                   std::vector<SourceFrame>& to) const;
+  [[nodiscard]] CallSites call_sites_of(uint32_t text, std::span<const Region> regions) const;
 
   std::vector<std::byte> bytes;
   ElfImage elf;
@@ -101,6 +117,17 @@ struct Image::Impl {
   // then kernels, then by section.
   std::vector<Named> by_name;
   uint64_t limit = kSectionAlignment;
+
+  // Found when a device function of the section is asked about: most never are.
+  struct SectionCallers {
+    std::vector<Region> regions;
+    Callers callers;
+  };
+  static_assert(sizeof(Region) + Callers::kBytesPerRegion <= kCallerBytes);
+  // Null: nothing is known of any.
+  [[nodiscard]] const SectionCallers* callers_of(uint32_t text) const;
+  mutable std::mutex callers_mutex;
+  mutable std::vector<std::unique_ptr<const SectionCallers>> callers;  // like `sections`
 };
 
 void Image::Impl::lay_out() {
@@ -210,18 +237,101 @@ Image::Impl::Chosen Image::Impl::choose(std::string_view name, std::string_view 
   return there.size() == 1 ? Chosen{there.front().function, false, 0} : unknown;
 }
 
-void Image::Impl::add_chain(uint32_t number, std::string_view function, Resolution& to) const {
-  size_t frames = 2;  // and the kernel above a device function
+void Image::Impl::add_chain(uint32_t number, std::string_view function,
+                            std::vector<SourceFrame>& to) const {
+  size_t frames = to.size() + 2;  // and the kernel above a device function
   for (uint32_t up = lines->location(number).caller; up != 0; ++frames) {
     up = lines->location(up - 1).caller;
   }
-  to.frames.reserve(frames);
+  to.reserve(frames);
   for (;;) {
     const LineLocation& at = lines->location(number);
     const bool inlined = at.caller != 0;
-    to.frames.push_back({inlined ? lines->function(at) : function, lines->file(at), at.line});
+    to.push_back({inlined ? lines->function(at) : function, lines->file(at), at.line});
     if (!inlined) return;
     number = at.caller - 1;
+  }
+}
+
+void Image::Impl::add_chain_at(uint32_t text, uint64_t offset, const Owner& owner,
+                               std::string_view function, std::vector<SourceFrame>& to) const {
+  const auto location = lines->find(text, static_cast<uint32_t>(offset), owner.not_before);
+  if (location) {
+    add_chain(*location, function, to);
+  } else {
+    to.push_back({function, {}, 0});
+  }
+}
+
+// `kernel`: the name that was asked for, of several.
+class Image::Impl::Chains : public SiteChains {
+ public:
+  Chains(const Impl& impl, uint32_t text, std::string_view kernel)
+      : impl_(impl), text_(text), kernel_(kernel) {}
+
+  void append(uint32_t offset, std::vector<SourceFrame>& to) const override {
+    const Section& section = impl_.sections[text_];
+    const Owner owner = impl_.owner_of(section, offset, section.kernel);
+    const Function& function = impl_.functions[owner.function];
+    const std::string_view name =
+        function.is_kernel ? kernel_ : callee_name(function.mangled, section.function);
+    impl_.add_chain_at(text_, offset, owner, name, to);
+  }
+  [[nodiscard]] SourceFrame kernel() const override { return {kernel_, {}, 0}; }
+
+ private:
+  const Impl& impl_;
+  uint32_t text_;
+  std::string_view kernel_;
+};
+
+CallSites Image::Impl::call_sites_of(uint32_t text, std::span<const Region> regions) const {
+  const auto& references = *elf.code_references;
+  const std::span<const CodeReference> to_text{
+      std::ranges::lower_bound(references, text, {}, &CodeReference::to_text),
+      std::ranges::upper_bound(references, text, {}, &CodeReference::to_text)};
+  return find_call_sites({elf.sm, elf.texts[text].code, regions, text, to_text});
+}
+
+const Image::Impl::SectionCallers* Image::Impl::callers_of(uint32_t text) const {
+  const Section& section = sections[text];
+  if (section.kernel == kNone || !elf.code_references || !lines->has(text)) return nullptr;
+  const std::lock_guard lock(callers_mutex);
+  callers.resize(sections.size());
+  if (callers[text] != nullptr) return callers[text].get();
+  auto made = std::make_unique<SectionCallers>();
+  bool has_one_kernel = true;
+  for (const Placed& placed : section.placed) {
+    const Function& function = functions[placed.function];
+    made->regions.push_back(
+        {placed.offset, placed.end, function.is_kernel, library_prefix(function.mangled) != 0});
+    const Function& kernel = functions[section.kernel];
+    has_one_kernel =
+        has_one_kernel && (!function.is_kernel || (function.offset == kernel.offset &&
+                                                   function.size_bytes == kernel.size_bytes));
+  }
+  CallSites sites;
+  if (has_one_kernel) {
+    sites = call_sites_of(text, made->regions);
+  } else {
+    sites.has_others.assign(made->regions.size() + 1, true);
+  }
+  made->callers = Callers::build(sites, Chains(*this, text, functions[section.kernel].mangled),
+                                 elf.texts[text].size_bytes);
+  callers[text] = std::move(made);
+  return callers[text].get();
+}
+
+// Above the device function at `offset`.
+void Image::Impl::add_callers(uint32_t text, uint64_t offset, std::string_view kernel,
+                              std::vector<SourceFrame>& to) const {
+  const Chains chains(*this, text, kernel);
+  const SectionCallers* const known = callers_of(text);
+  const uint32_t region = known == nullptr ? kKernelRegion : region_of(known->regions, offset);
+  if (region == kKernelRegion) {
+    to.push_back(chains.kernel());
+  } else {
+    known->callers.append(region, chains, to);
   }
 }
 
@@ -283,20 +393,16 @@ Resolution Image::resolve(std::string_view function, uint64_t pc_offset,
   const Function& owner = impl_->functions[at.function];
   const std::string_view name =
       owner.is_kernel ? owner.mangled : callee_name(owner.mangled, section.function);
-  if (const auto location =
-          impl_->lines->find(text, static_cast<uint32_t>(offset), at.not_before)) {
-    impl_->add_chain(*location, name, resolution);
-    const SourceFrame& innermost = resolution.frames.front();
-    if (innermost.line != 0 && !innermost.file.empty()) resolution.status = SourceStatus::kResolved;
-  } else {
-    resolution.frames.push_back({name, {}, 0});
-  }
-  // Which of the kernel's lines called it is not in the image. A section's kernel may have a second
-  // name.
+  impl_->add_chain_at(text, offset, at, name, resolution.frames);
+  // A section's kernel may have a second name.
   if (!owner.is_kernel && (named.is_kernel || section.kernel != Impl::kNone)) {
     const Function& above = named.is_kernel ? named : impl_->functions[section.kernel];
-    resolution.frames.push_back({above.mangled, {}, 0});
+    impl_->add_callers(text, offset, above.mangled, resolution.frames);
   }
+  const auto has_line = [](const SourceFrame& frame) {
+    return frame.line != 0 && !frame.file.empty();
+  };
+  if (std::ranges::any_of(resolution.frames, has_line)) resolution.status = SourceStatus::kResolved;
   return resolution;
 }
 

@@ -19,8 +19,8 @@ namespace gpuprof::cubin {
 
 // The values of the label gpu_src_status.
 enum class SourceStatus : uint8_t {
-  kResolved,    // a line of the table covers the PC
-  kNoLineInfo,  // the function is known, its line is not
+  kResolved,    // a line of the table covers the PC, or a call that leads to it
+  kNoLineInfo,  // the function is known, no line is
   kNoModule,    // no image for the sample's key (join's finding, never resolve()'s)
   kUnmapped,    // the image does not have the function, or the PC lies beyond its end
 };
@@ -75,11 +75,12 @@ class Image {
   // By the symbol's name, a kernel before others; null if there is none.
   [[nodiscard]] const Function* find(std::string_view mangled) const;
   // `pc_offset` is in bytes from the start of `function` (of the kernel's section for a kernel, as
-  // CUPTI counts it: device functions that were not inlined lie inside it and resolve to
-  // themselves with their caller kernel above, whose line is then unknown). A device function with
-  // a section of its own (-G, -rdc=true) has no kernel above: any may call it. Local functions of
-  // several sections may have one name: `kernel`, where it is known, tells which is meant, and else
-  // no more than the name is told.
+  // CUPTI counts it: device functions that were not inlined lie inside it, with their own lines, if
+  // they have any). Above such a function are the calls that lead to it, as far as all ways from
+  // the kernel agree (Callers); a frame whose line they do not agree on has neither file nor line.
+  // A device function with a section of its own (-G, -rdc=true) has no kernel above: any may call
+  // it. Local functions of several sections may have one name: `kernel`, where it is known, tells
+  // which is meant, and else no more than the name is told.
   [[nodiscard]] Resolution resolve(std::string_view function, uint64_t pc_offset,
                                    std::string_view kernel = {}) const;
   // Can code of `function` run in `kernel`? It is the kernel by another name, lies in its section
@@ -90,6 +91,8 @@ class Image {
   // Of .debug_line in the file, and of what is made of it in memory.
   [[nodiscard]] uint64_t line_table_bytes() const;
   [[nodiscard]] uint64_t line_index_bytes() const;
+  // Of each function, once its section's calls were read.
+  static constexpr uint64_t kCallerBytes = 40;
 
  private:
   Image();

@@ -46,6 +46,9 @@ class LineTable {
     return functions_[at.function];
   }
   [[nodiscard]] bool empty() const { return sequences_.empty(); }
+  [[nodiscard]] bool has(uint32_t text) const {
+    return first_sequence_[text] != first_sequence_[text + 1];
+  }
   [[nodiscard]] uint64_t size_bytes() const;
 
  private:

@@ -37,7 +37,7 @@ const uint8_t* data_of(std::span<const std::byte> bytes) {
 
 uint64_t parsed_size(const Image& image) {
   return image.bytes().size() + image.line_index_bytes() +
-         image.functions().size() * sizeof(Function);
+         image.functions().size() * (sizeof(Function) + Image::kCallerBytes);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 
 #include "daemon/cubin/image.h"
 #include "tests/unit/cubin/cubin_writer.h"
+#include "tests/unit/cubin/machine_code.h"
 
 namespace gpuprof::cubin {
 namespace {
@@ -88,7 +89,30 @@ std::string kernel_name(uint64_t number) {
          std::to_string(number);
 }
 
-std::vector<std::byte> make_image() {
+// Two functions of ptxas' own at the end of each kernel, called by one instruction of 32.
+constexpr uint64_t kCalleeInstructions = 64;
+constexpr uint64_t kCallEvery = 32;
+
+void add_callees(CubinWriter& writer, size_t text) {
+  constexpr uint64_t kKernelEnd = kInstructions - 2 * kCalleeInstructions;
+  constexpr uint64_t kMiddle = kKernelEnd + kCalleeInstructions;
+  std::string code;
+  for (uint64_t i = 0; i < kInstructions; ++i) {
+    const bool ends = i + 1 == kKernelEnd || i + 1 == kMiddle || i + 1 == kInstructions;
+    const bool calls = i < kKernelEnd && i % kCallEvery == 0;
+    const uint64_t callee = i / kCallEvery % 2 == 0 ? kKernelEnd : kMiddle;
+    code += ends    ? test::ret()
+            : calls ? test::call(i * kInstructionBytes, callee * kInstructionBytes)
+                    : test::move();
+  }
+  writer.code(text, 0, code);
+  for (const uint64_t callee : {kKernelEnd, kMiddle}) {
+    writer.symbol("$__internal_" + std::to_string(text * kInstructions + callee) + "_$callee", text,
+                  callee * kInstructionBytes, kCalleeInstructions * kInstructionBytes, false, true);
+  }
+}
+
+std::vector<std::byte> make_image(bool has_callees = false) {
   std::mt19937_64 random(7);
   std::bernoulli_distribution begins_row(kRowsPerInstruction);
   CubinWriter writer;
@@ -101,6 +125,7 @@ std::vector<std::byte> make_image() {
   uint64_t bytes = 0;
   for (uint64_t number = 0; bytes < kImageBytes; ++number) {
     const size_t symbol = writer.kernel(kernel_name(number), kInstructions * kInstructionBytes);
+    if (has_callees) add_callees(writer, number);
     const size_t before = program.bytes().size();
     program.set_address(symbol);
     SequenceWriter sequence(program, names, random);
@@ -182,6 +207,27 @@ void lookup(benchmark::State& state) {
   state.counters["frames"] = static_cast<double>(frames) / static_cast<double>(state.iterations());
 }
 BENCHMARK(lookup);
+
+// The first question about a function inside each kernel, which reads all code.
+void callers_of_20_mb(benchmark::State& state) {
+  const auto bytes = make_image(true);
+  uint64_t questions = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    auto image = parse(bytes);
+    state.ResumeTiming();
+    for (const Function& function : image->functions()) {
+      if (function.is_kernel) continue;
+      if (image->resolve(function.mangled, 0).frames.empty()) std::abort();
+      ++questions;
+    }
+    state.PauseTiming();
+    image.reset();
+    state.ResumeTiming();
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(questions));
+}
+BENCHMARK(callers_of_20_mb)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace gpuprof::cubin

@@ -25,6 +25,13 @@ CUBIN_OF = {
 }
 
 
+# Functions inside a kernel's section: (from, to, whether the tools' rows there are its own, where it is called from),
+# by the symbol table and the one call in .calls. ptxas' own functions have no rows, and get the last ones before them.
+INSIDE = {
+    "chain": ((0x1f10, 0x2780, True, 0x1ea0), (0x2780, 0x2e80, False, 0x2750)),
+}
+
+
 def read_lines(path):
     """{function: [(from, to, ((file, line), ...) innermost first, or ())]} of a .lines file, as in tests/data/cubin."""
     files, functions, rows = {}, {}, None
@@ -54,10 +61,23 @@ class Oracle:
         table = self.tables[cubin]
         if not any(lines for rows in table.values() for _, _, lines in rows):
             return "no-lineinfo", ()
-        for start, end, lines in table[kernel]:
-            if start <= pc < end and lines:
-                return "resolved", lines
-        return "unmapped", ()
+        lines = self.lines(table[kernel], kernel, pc)
+        return ("resolved", lines) if lines else ("unmapped", ())
+
+    def lines(self, rows, kernel, pc):
+        """Those of the function at the PC, then of the calls that lead to it."""
+        inside = [entry for entry in INSIDE.get(kernel, ()) if entry[0] <= pc < entry[1]]
+        own = next((lines for start, end, lines in rows if start <= pc < end), ())
+        if not inside:
+            return own
+        _, _, has_rows, call = inside[0]
+        return (own if has_rows else ()) + self.lines(rows, kernel, call)
+
+    def innermost(self, kernel, pc):
+        """() where the function at the PC has no lines, whoever called it."""
+        _, lines = self(kernel, pc)
+        no_rows = any(start <= pc < end and not has_rows for start, end, has_rows, _ in INSIDE.get(kernel, ()))
+        return () if no_rows else lines[:1]
 
 
 def split(sample):
@@ -97,10 +117,7 @@ def check_samples(profile, truth, oracle):
         kernel = split(sample)[1]
         status = sample.labels.get("gpu_src_status", "")
         lines = found_lines(sample)
-        # A function that is not inlined has its kernel above it, at no line or at the call's.
-        known = {chain for k, s, chain, _ in want if k == kernel and s == status}
-        matches = [chain for chain in known if lines[:len(chain)] == chain and len(lines) - len(chain) <= 1]
-        key = kernel, status, max(matches, key=len, default=lines), sample.labels.get("gpu_stall", "")
+        key = kernel, status, lines, sample.labels.get("gpu_stall", "")
         got[key] += sample.values["gpu_pc_samples"]
         got_stalled[key] += sample.values["gpu_stall_samples"]
     equal(present(got), present(want), "PC samples by kernel, status, lines and stall")
@@ -216,10 +233,11 @@ def check_views(path, truth, oracle):
         _, lines = oracle(row["kernel"], row["pc"])
         for place in set(lines):
             cum[place] += row["delivered"]
-        flat[lines[:1]] += row["delivered"]
+        flat[oracle.innermost(row["kernel"], row["pc"])] += row["delivered"]
     want = {}
     for function, file, numbers in (("inner", "inline_chain.cu", [7]), ("middle", "inline_chain.cu", [13]),
                                     ("outer", "inline_chain.cu", [18]), ("chain", "inline_chain.cu", [27, 28, 29]),
+                                    ("apart", "inline_chain.cu", [22, 23]),
                                     ("scale_up", "equal_offsets.cu", [8, 9, 10]),
                                     ("scale_twin", "equal_offsets.cu", [15, 17, 19])):
         for line in numbers:
@@ -233,6 +251,11 @@ def check_views(path, truth, oracle):
 
     peek = pprof_raw.pprof("-sample_index=gpu_pc_samples", "-peek=^middle$", path=path)
     check("outer" in peek and "inner" in peek, f"pprof -peek of middle lacks its caller or callee: {peek}")
+
+    # What a division without lines costs is its line's.
+    slow = "__cuda_sm3x_div_rn_noftz_f32_slowpath"
+    peek = pprof_raw.pprof("-sample_index=gpu_pc_samples", "-lines", f"-peek=^{slow}", path=path)
+    check(re.search(r"apart .*inline_chain\.cu:23( \(inline\))?\n.*" + slow, peek), f"pprof -peek: {slow} is not at its call: {peek}")
 
     roots = pprof_raw.pprof("-sample_index=gpu_pc_samples", "-tagroot=gpu_stall", "-top", "-nodecount=500", path=path)
     for stall, samples in present(stalls).items():

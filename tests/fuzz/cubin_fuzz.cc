@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A cubin as a process hands it over: parsed, then asked about every function.
+// A cubin as a process hands it over: parsed, then asked about every function, and so for the
+// callers of those inside kernels.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -26,6 +27,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const auto resolution = (*image)->resolve(function.mangled, pc);
       const bool mapped = resolution.status != SourceStatus::kUnmapped;
       if (mapped == resolution.frames.empty()) std::abort();
+      // 1,024 inlined calls, and 64 frames of callers.
+      if (resolution.frames.size() > 1024 + 1 + 64) std::abort();
       // Where several functions have the name, no address is told.
       const bool is_ambiguous = resolution.address == 0 && named[function.mangled] > 1;
       if (mapped && !is_ambiguous &&

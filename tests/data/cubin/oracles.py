@@ -4,18 +4,23 @@
 
 usage: oracles.py LIBCUPTI NVDISASM CUBIN...
 
-Writes CUBIN's name with .lines instead of .cubin. Two sources that share no code with ours:
+Writes CUBIN's name with .lines instead of .cubin, and .calls. Two sources that share no code with ours:
 cuptiGetSassToSourceCorrelation (the innermost file and line; needs no GPU, but from 13.1 on it does
 need libcuda) and the listing of `nvdisasm -gi` (the chain of inlined calls). The last run was with
 CUPTI 13.0 and nvdisasm 13.5 (pip: nvidia-cuda-nvdisasm).
 
-Format, a line each:
+Format of .lines, a line each:
   file N PATH                     without "x/.." in it, which CUPTI takes out and nvdisasm does not
   function NAME                   what follows are offsets from its start
   FROM-END CHAIN                  for every instruction in [FROM, END), 16 bytes each, hexadecimal:
                                   nvdisasm's N:LINE < N:LINE ..., innermost first, or `-`; CUPTI
                                   names the innermost too
   FROM-END CHAIN | N:LINE         CUPTI says something else, or `-`: it knows none
+
+Beside it CUBIN's name with .calls, of `nvdisasm -c`, where there are any:
+  function NAME
+  OFFSET CALLEE                   a CALL of the symbol CALLEE
+  OFFSET *                        a CALL, or a branch, to an address in a register
 """
 import ctypes
 import pathlib
@@ -88,6 +93,22 @@ def listing(nvdisasm: str, path: pathlib.Path) -> dict[str, dict[int, str]]:
     return functions
 
 
+def write_calls(path: pathlib.Path, nvdisasm: str) -> None:
+    out = subprocess.run([nvdisasm, "-c", str(path)], check=True, capture_output=True, text=True).stdout
+    functions: dict[str, list[str]] = {}
+    calls: list[str] = []
+    for text in out.splitlines():
+        if match := re.match(r"\s*\.section\s+\.text\.([^,]+),", text):
+            calls = functions.setdefault(match[1].strip('"'), [])
+        elif match := re.match(r"\s*/\*0*([0-9a-f]+)\*/\s+(?:@\S+\s+)?(CALL|BRX|JMX|JMP)\S*\s+(.*?)\s*;", text):
+            direct = re.fullmatch(r"`\((.*)\)", match[3])
+            calls.append(f"{match[1]} {direct[1] if direct else '*'}")
+    lines = [line for name in sorted(functions) if functions[name]
+             for line in [f"function {name}", *functions[name]]]
+    if lines:
+        path.with_suffix(".calls").write_text("\n".join(lines) + "\n")
+
+
 def write(path: pathlib.Path, cupti: Cupti, nvdisasm: str) -> None:
     cubin = path.read_bytes()
     files.clear()
@@ -115,6 +136,7 @@ def main() -> None:
     cupti = Cupti(sys.argv[1])
     for path in sys.argv[3:]:
         write(pathlib.Path(path), cupti, sys.argv[2])
+        write_calls(pathlib.Path(path), sys.argv[2])
 
 
 main()

@@ -58,11 +58,20 @@ TEST(CubinResolve, Json) {
   {"pc": 1048560, "status": "unmapped", "frames": []}])json";
   constexpr const char* kPlain = R"json([{"pc": 16, "status": "no-lineinfo", "frames": [
     {"function": "chain", "mangled": "chain", "file": "", "line": 0}]}])json";
+  // A function of ptxas' own, which has no lines, and its call.
+  constexpr const char* kCalled = R"json([{"pc": 10256, "status": "resolved", "frames": [
+    {"function": "__cuda_sm3x_div_rn_noftz_f32_slowpath",
+     "mangled": "__cuda_sm3x_div_rn_noftz_f32_slowpath", "file": "", "line": 0},
+    {"function": "apart(float, int)", "mangled": "_Z5apartfi",
+     "file": "/tmp/kernels/inline_chain.cu", "line": 23},
+    {"function": "chain", "mangled": "chain",
+     "file": "/tmp/kernels/inline_chain.cu", "line": 29}]}])json";
   constexpr const char* kNone = R"json([{"pc": 16, "status": "unmapped", "frames": []}])json";
   const auto with_lines = image("inline_chain.sm_90.cubin");
   CubinQuery query;
   query.function = "chain";
   EXPECT_EQ(flat(resolve_json(*with_lines, query, {0x190, 0xffff0})), flat(kChain));
+  EXPECT_EQ(flat(resolve_json(*with_lines, query, {0x2810})), flat(kCalled));
   EXPECT_EQ(flat(resolve_json(*image("inline_chain.sm_90.plain.cubin"), query, {0x10})),
             flat(kPlain));
   query.function = "no_such";

@@ -3,6 +3,7 @@
 
 #include <elf.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace gpuprof::cubin::test {
@@ -98,8 +99,14 @@ void LineProgram::set_address(size_t symbol) {
 }
 
 size_t CubinWriter::text(std::string_view function, uint64_t size_bytes) {
-  texts_.push_back({".text." + std::string(function), size_bytes});
+  texts_.push_back({".text." + std::string(function), size_bytes, ""});
   return texts_.size() - 1;
+}
+
+void CubinWriter::code(size_t text, uint64_t offset, std::string_view bytes) {
+  std::string& code = texts_[text].code;
+  code.resize(std::max<size_t>(code.size(), offset + bytes.size()));
+  code.replace(offset, bytes.size(), bytes);
 }
 
 size_t CubinWriter::symbol(std::string_view name, size_t text, uint64_t offset, uint64_t size_bytes,
@@ -138,6 +145,16 @@ void CubinWriter::unit(const LineProgram& program, const std::vector<std::string
   debug_line_ += program.bytes();
 }
 
+std::string CubinWriter::entries_of(const std::vector<Relocation>& relocations) const {
+  std::string entries;
+  for (const Relocation& relocation : relocations) {
+    Elf64_Rela entry{relocation.operand, ELF64_R_INFO(uint64_t{relocation.symbol}, 2u),
+                     relocation.addend};
+    entries += as_bytes(entry).substr(0, rel_ ? sizeof(Elf64_Rel) : sizeof(Elf64_Rela));
+  }
+  return entries;
+}
+
 std::vector<std::byte> CubinWriter::finish() const {
   std::string file(sizeof(Elf64_Ehdr), '\0');
   std::string names(1, '\0');
@@ -156,7 +173,8 @@ std::vector<std::byte> CubinWriter::finish() const {
   };
 
   for (const Text& text : texts_) {
-    add(text.name, SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, std::string(text.size_bytes, '\0'));
+    add(text.name, SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR,
+        text.code + std::string(text.size_bytes - text.code.size(), '\0'));
   }
   std::string symbol_names(1, '\0');
   std::string symbols(sizeof(Elf64_Sym), '\0');
@@ -181,21 +199,34 @@ std::vector<std::byte> CubinWriter::finish() const {
   symtab.sh_entsize = sizeof(Elf64_Sym);
   const auto symtab_index = static_cast<uint32_t>(sections.size() - 1);
   if (texts_.size() >= SHN_LORESERVE) add(".symtab_shndx", SHT_SYMTAB_SHNDX, 0, section_indices);
+  const auto add_relocations = [&](const std::string& name, uint32_t target,
+                                   const std::vector<Relocation>& relocations) {
+    // add() may move what it returned before.
+    Elf64_Shdr& section = add((rel_ ? ".rel" : ".rela") + name, rel_ ? SHT_REL : SHT_RELA,
+                              SHF_INFO_LINK, entries_of(relocations));
+    section.sh_link = symtab_index;
+    section.sh_info = target;
+    section.sh_entsize = rel_ ? sizeof(Elf64_Rel) : sizeof(Elf64_Rela);
+  };
+  const auto references_from = [&](std::optional<size_t> text) {
+    std::vector<Relocation> found;
+    for (const Reference& each : references_) {
+      if (each.from_text == text) found.push_back(each.relocation);
+    }
+    return found;
+  };
   if (!debug_line_.empty()) {
     add(".debug_line", SHT_PROGBITS, 0, debug_line_);
     const auto line_index = static_cast<uint32_t>(sections.size() - 1);
-    std::string relocations;
-    for (const Relocation& relocation : relocations_) {
-      Elf64_Rela entry{relocation.operand, ELF64_R_INFO(uint64_t{relocation.symbol}, 2u),
-                       relocation.addend};
-      relocations += as_bytes(entry).substr(0, rel_ ? sizeof(Elf64_Rel) : sizeof(Elf64_Rela));
-    }
-    // add() may move what it returned before.
-    Elf64_Shdr& section = add(rel_ ? ".rel.debug_line" : ".rela.debug_line",
-                              rel_ ? SHT_REL : SHT_RELA, SHF_INFO_LINK, relocations);
-    section.sh_link = symtab_index;
-    section.sh_info = line_index;
-    section.sh_entsize = rel_ ? sizeof(Elf64_Rel) : sizeof(Elf64_Rela);
+    add_relocations(".debug_line", line_index, relocations_);
+  }
+  for (size_t text = 0; text < texts_.size(); ++text) {
+    if (const auto from = references_from(text); !from.empty())
+      add_relocations(texts_[text].name, static_cast<uint32_t>(text + 1), from);
+  }
+  if (const auto from = references_from(std::nullopt); !from.empty()) {
+    add(".nv.constant4", SHT_PROGBITS, SHF_ALLOC, std::string(64, '\0'));
+    add_relocations(".nv.constant4", static_cast<uint32_t>(sections.size() - 1), from);
   }
   if (!debug_str_.empty()) add(".debug_str", SHT_PROGBITS, 0, debug_str_);
   // Its own name must be in it.
@@ -212,7 +243,7 @@ std::vector<std::byte> CubinWriter::finish() const {
   header.e_type = ET_EXEC;
   header.e_machine = 190;
   header.e_version = EV_CURRENT;
-  header.e_flags = 0x0a005a04;
+  header.e_flags = 0x0a000004 | sm_ << 8;
   header.e_shoff = file.size();
   header.e_ehsize = sizeof(Elf64_Ehdr);
   header.e_shentsize = sizeof(Elf64_Shdr);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,8 @@ class CubinWriter {
  public:
   // A .text section of its own; the number is what symbol() takes.
   size_t text(std::string_view function, uint64_t size_bytes);
+  // Its bytes; those that are not given are 0.
+  void code(size_t text, uint64_t offset, std::string_view bytes);
   // The number is what LineProgram::set_address takes.
   size_t symbol(std::string_view name, size_t text, uint64_t offset, uint64_t size_bytes,
                 bool is_kernel, bool is_local = false);
@@ -67,7 +70,15 @@ class CubinWriter {
     relocations_.push_back({operand, symbol, addend});
   }
 
+  // A relocation of code: what is at `offset` of a text section refers to the symbol. Without a
+  // text section it is data that is loaded.
+  void reference(std::optional<size_t> from_text, uint64_t offset, size_t symbol,
+                 int64_t addend = 0) {
+    references_.push_back({from_text, {offset, static_cast<uint32_t>(symbol), addend}});
+  }
+
   void use_rel() { rel_ = true; }
+  void use_sm(uint32_t sm) { sm_ = sm; }
   // The file; with 65,280 sections and more it has ELF's extended numbering.
   [[nodiscard]] std::vector<std::byte> finish() const;
 
@@ -75,6 +86,7 @@ class CubinWriter {
   struct Text {
     std::string name;
     uint64_t size_bytes;
+    std::string code;  // of its beginning
   };
   struct Symbol {
     std::string name;
@@ -89,13 +101,21 @@ class CubinWriter {
     uint32_t symbol;
     int64_t addend;
   };
+  struct Reference {
+    std::optional<size_t> from_text;
+    Relocation relocation;
+  };
+
+  [[nodiscard]] std::string entries_of(const std::vector<Relocation>& relocations) const;
 
   std::vector<Text> texts_;
   std::vector<Symbol> symbols_;
   std::vector<Relocation> relocations_;
+  std::vector<Reference> references_;
   std::string debug_line_;
   std::string debug_str_;
   bool rel_ = false;
+  uint32_t sm_ = 90;
 };
 
 }  // namespace gpuprof::cubin::test

@@ -44,7 +44,7 @@ TEST(LineTable, FileHasItsDirectory) {
   EXPECT_EQ(resolution.frames[0].file, "/tmp/kernels/inline_chain.cu");
 }
 
-TEST(Image, DeviceFunctionInAKernelIsItselfUnderTheKernel) {
+TEST(Image, DeviceFunctionInAKernelIsItselfUnderItsCall) {
   const auto image = fixture_image("inline_chain.sm_90");
   ASSERT_TRUE(image);
   const Function* const apart = image->find("$chain$_Z5apartfi");
@@ -52,7 +52,8 @@ TEST(Image, DeviceFunctionInAKernelIsItselfUnderTheKernel) {
   EXPECT_EQ(apart->offset, 0x1f10u);
   EXPECT_FALSE(apart->is_kernel);
   EXPECT_EQ(chain_text(image->resolve("chain", apart->offset)),
-            "resolved: _Z5innerfi inline_chain.cu:6 < _Z5apartfi inline_chain.cu:22 < chain");
+            "resolved: _Z5innerfi inline_chain.cu:6 < _Z5apartfi inline_chain.cu:22 < "
+            "chain inline_chain.cu:29");
   EXPECT_EQ(chain_text(image->resolve("$chain$_Z5apartfi", 0)),
             chain_text(image->resolve("chain", apart->offset)));
   EXPECT_EQ(image->resolve("$chain$_Z5apartfi", 0x10).address,
@@ -67,7 +68,8 @@ TEST(LineTable, RowsEndWithTheirFunction) {
   ASSERT_NE(slow, nullptr);
   for (uint64_t pc = slow->offset; pc < slow->offset + slow->size_bytes; pc += 16) {
     ASSERT_EQ(chain_text(image->resolve("chain", pc)),
-              "no-lineinfo: __cuda_sm3x_div_rn_noftz_f32_slowpath < chain")
+              "resolved: __cuda_sm3x_div_rn_noftz_f32_slowpath < _Z5apartfi inline_chain.cu:23 < "
+              "chain inline_chain.cu:29")
         << pc;
   }
 }

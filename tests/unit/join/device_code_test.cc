@@ -169,7 +169,7 @@ TEST_F(AssembleDeviceCode, ANotInlinedFunctionIsUnderItsKernelToo) {
   const std::vector<std::string> frames = chain(model, model.samples[0]);
   ASSERT_GE(frames.size(), 3u);
   EXPECT_EQ(frames[0], "main main.cc:10");
-  EXPECT_EQ(frames[1], "chain");  // which line called it is not known
+  EXPECT_EQ(frames[1], "chain inline_chain.cu:29");  // its call
   EXPECT_THAT(frames[2], ::testing::StartsWith("apart inline_chain.cu:"));
   EXPECT_EQ(model.samples[0].values[kGpuPcSamples], 15);
 }
