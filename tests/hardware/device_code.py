@@ -69,6 +69,10 @@ def of_toolkit(sample):
     return device_frames(sample)[0].function.startswith("__cuda_sm")
 
 
+def has_line(frame):
+    return bool(frame.file) and frame.line > 0
+
+
 def share(counts, key):
     total = sum(counts.values())
     return counts[key] / total if total else 0.0
@@ -97,13 +101,14 @@ class HotLine:
 
 
 def hot_lines(samples):
-    """Kernel's short name -> [HotLine], hottest first: innermost lines of resolved samples."""
+    """Kernel's short name -> [HotLine], hottest first: innermost lines of resolved samples, which are a call's
+    where the function itself has none."""
     table = collections.defaultdict(dict)
     for sample in samples:
         if sample.labels.get("gpu_src_status") != RESOLVED:
             continue
         frames = device_frames(sample)
-        leaf = frames[0]
+        leaf = next(filter(has_line, frames), frames[0])
         lines = table[short_name(kernel_name(sample))]
         hot = lines.setdefault((leaf.file, leaf.line), HotLine(leaf.file, leaf.line))
         hot.samples += sample.values[PC]
@@ -183,12 +188,12 @@ def wrong_lines(samples, own_sources=()):
         if sample.labels.get("gpu_src_status") != RESOLVED:
             continue
         frames = device_frames(sample)
-        if not frames[0].file or frames[0].line <= 0:
+        if not any(map(has_line, frames)):
             impossible[f"{frames[0].function}: resolved without a line"] += sample.values[PC]
         for frame in frames:
             where = f"{short_name(frame.system_name or frame.function)} at {frame.file}:{frame.line}"
-            if not frame.file or frame.line <= 0:
-                continue  # the call site of a function that was not inlined is not known
+            if not has_line(frame):
+                continue  # a function of the toolkit's, or called from several lines
             if not is_code(frame):
                 impossible[f"{where}: no line of code"] += sample.values[PC]
             elif frame.file in own and not is_inside(frame, frame.file.endswith(".py")):

@@ -134,6 +134,13 @@ class Lines(WithSource):
         self.assertEqual(self.wrong(((none,), {"gpu_pc_samples": 1}, {"gpu_src_status": "resolved"})), (1, 0))
         self.assertEqual(self.wrong(((none,), {"gpu_pc_samples": 1}, {"gpu_src_status": "no-lineinfo"})), (0, 0))
 
+    def test_a_function_without_lines_is_at_its_call(self):
+        helper = Place(CUBIN, 80, (Line("__cuda_sm20_sqrt_rn_f32_slowpath"), Line("_Z4busyPf", self.source, 9)))
+        sample = ((helper, *CPU), {"gpu_pc_samples": 3}, {"gpu_src_status": "resolved"})
+        self.assertEqual(self.wrong(sample), (0, 0))
+        hot, = code.hot_lines(self.profile(sample).samples)["busy"]
+        self.assertEqual((hot.file, hot.line, hot.samples), (self.source, 9, 3))
+
     def test_few_lines_may_be_displaced_and_none_impossible(self):
         for name, wrong, want in (("few", self.sampled(line=9, pc=1), "met"), ("many", self.sampled(line=9, pc=2), "not met"),
                                   ("impossible", self.sampled(line=99, pc=1), "not met")):
