@@ -83,6 +83,8 @@ TEST_F(CliErrors, TooFewDescriptors) {
   EXPECT_GE(failed, 4);
 }
 
+// Of a sanitizer: its shadow takes terabytes, its frames a stack of their own size.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_F(CliErrors, ASmallStackIsEnoughOrIsTold) {
   for (const char* limit : {"--stack=131072:8388608", "--stack=131072:131072"}) {
     const Outcome outcome =
@@ -99,7 +101,6 @@ TEST_F(CliErrors, ASmallStackIsEnoughOrIsTold) {
   }
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadows take terabytes
 TEST_F(CliErrors, OutOfMemoryIsOneLine) {
   const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "1000"},
                        setup(injected()));
