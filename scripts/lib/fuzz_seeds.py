@@ -69,6 +69,24 @@ def elf_file() -> dict[str, bytes]:
                 {"": ["-O2"], "-debug_frame": ["-O1", "-fno-asynchronous-unwind-tables", "-fno-exceptions"]}.items()}
 
 
+def elfgate() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        source = pathlib.Path(folder) / "seed.c"
+        source.write_text("""
+            extern int other(void);
+            __thread int each;
+            int (*table[])(void) = {other};
+            int seed(void) { return other() + each; }
+            """)
+        script = pathlib.Path(folder) / "seed.map"
+        script.write_text("SEED_1 { global: seed; local: *; };")
+        options = ["shim/core/usdt_sites.S", "-O1", "-Wl,-z,max-page-size=4096"]
+        return {name: compiled([str(source), *options], *extra) for name, extra in {
+            "plain": [], "versions": [f"-Wl,--version-script={script}", "-lc"],
+            "paths": ["-Wl,-rpath,$ORIGIN:/opt", "-Wl,-soname,seed.so.1", "-Wl,--hash-style=both"],
+            "tls": ["-ftls-model=initial-exec", "-Wl,-z,execstack"]}.items()}
+
+
 def eh_frame() -> dict[str, bytes]:
     """See tests/fuzz/eh_frame_fuzz.cc: machine, section, size of .eh_frame_hdr, it, the section."""
     def parts(machine: int, is_debug: bool, header: bytes, frames: bytes) -> bytes:
@@ -144,7 +162,7 @@ def records() -> dict[str, bytes]:
 
 
 SEEDS = {"cubin": cubin, "cubin_lines": cubin_lines, "usdt_notes": usdt_notes, "eh_frame": eh_frame,
-         "elf_file": elf_file,
+         "elf_file": elf_file, "elfgate": elfgate,
          "perf_map": perf_map, "names": names, "memfd": memfd, "records": records}
 
 

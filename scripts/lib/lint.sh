@@ -50,7 +50,7 @@ check_install_rules() (
   rc=0
   DESTDIR=$dest cmake --install "$build" >/dev/null || exit 1
   (cd "$dest" && find . -type f | sort)
-  for file in bin/gpu-profiled lib/gpu-profiled/libgpu-profiled-cupti.so share/doc/gpu-profiled/{LICENSE,LICENSE.GPL-2.0,README.md}; do
+  for file in bin/gpu-profiled bin/elfgate lib/gpu-profiled/libgpu-profiled-cupti.so share/doc/gpu-profiled/{LICENSE,LICENSE.GPL-2.0,README.md}; do
     [[ -e $dest/usr/local/$file ]] || {
       printf 'not installed: %s\n' "$file"
       rc=1

@@ -42,6 +42,11 @@ class IncludeEdges(unittest.TestCase):
     def test_inner_libraries_do_not_look_up(self):
         self.assertEqual(len(problems_of({"daemon/unwind/a.h": '#include "daemon/symbolize/symbol.h"\n'})), 1)
 
+    def test_elfgate_knows_nothing_of_ours(self):
+        for name in ("daemon/base/result.h", "proto/usdt_abi.h", "shim/core/probes.h"):
+            self.assertEqual(len(problems_of({"tools/elfgate/a.cc": f'#include "{name}"\n'})), 1)
+        self.assertEqual(problems_of({"tools/elfgate/a.cc": '#include "tools/elfgate/facts.h"\n'}), [])
+
     def test_guest_rules(self):
         self.assertEqual(len(problems_of({"shim/core/a.cc": "#include <iostream>\n#include <string>\n"})), 2)
 
