@@ -82,7 +82,7 @@ Status add_policy_file(Policy& policy, const std::string& path) {
   if (!read_whole(path, text)) return fail(path + ": " + std::strerror(errno));
   const size_t slash = path.rfind('/');
   ++policy.include_depth;
-  const Status added =
+  Status added =
       add_policy_text(policy, text, path, slash == std::string::npos ? "." : path.substr(0, slash));
   --policy.include_depth;
   return added;
