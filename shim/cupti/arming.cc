@@ -39,9 +39,10 @@ const char* name_of(RecordKind kind) {
 /// CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER (12.3), a uint8_t.
 constexpr uint32_t kPerThreadBuffers = 9;
 
-constexpr char kDeafText[] =
-    "CUPTI calls nobody back since it refused to start PC sampling; restart the process to trace "
-    "it";
+constexpr char kLost[] =
+    "CUPTI traces nothing in this process since it refused to start PC sampling; restart the "
+    "process "
+    "to profile it";
 
 const char* text_of(gpuprof_reason reason) {
   switch (reason) {
@@ -198,24 +199,10 @@ void Arming::on_launch_exit(const CUpti_CallbackData& data, bool captured) noexc
   switching_ = false;
 }
 
-void Arming::restart(const Guard& guard, uint64_t now_ns) noexcept {
-  const Phase before = phase();
-  if (before != Phase::kTracing && before != Phase::kDisarming) return;
-  shim::log_line("CUPTI calls nobody back after a refused start of PC sampling: subscribing anew");
-  deaf_ = true;
-  const bool switching = switching_;
-  switching_ = true;
-  disable_activity(guard);
-  switching_ = switching;
-  if (before == Phase::kTracing) {
-    off_reason_ = GPUPROF_REASON_NONE;
-    shim::set_tier(GPUPROF_TIER_OFF);
-    shim::set_recording(false, shim::monotonic_ns());
-  }
-  drain_since_ns_ = now_ns;
-  shim::set_state(GPUPROF_STATE_DISARMING, GPUPROF_REASON_QUIRK, "CUPTI is subscribed to anew");
-  set_phase(Phase::kDraining);
-  wake_service();
+void Arming::lose() noexcept {
+  shim::set_recording(false, shim::monotonic_ns());
+  shim::log_line("%s", kLost);
+  go_inert(GPUPROF_REASON_QUIRK, kLost);
 }
 
 // --- InitializeInjection -------------------------------------------------------------------------
@@ -382,8 +369,7 @@ void Arming::drain(bool wanted, uint64_t now_ns) noexcept {
     last_flush_ns_ = now_ns;
     (void)guard.flush_all(false);
   }
-  // A deaf CUPTI may keep its buffers: the pool does not go away, so a late one does no harm.
-  if (buffers_.outstanding() == 0 || (deaf_ && waited_ns >= kDrainTimeoutNs)) {
+  if (buffers_.outstanding() == 0) {
     said_outstanding_ = drain_flushed_ = false;
     if (enable_failed_) {
       enable_failed_ = false;
@@ -396,9 +382,6 @@ void Arming::drain(bool wanted, uint64_t now_ns) noexcept {
       shim::set_buffers_outstanding(0);
       to_idle(guard, now_ns, off_reason_, text_of(off_reason_));
     }
-    const bool still_deaf = deaf_ && subscribed_;
-    deaf_ = false;
-    if (still_deaf) go_inert(GPUPROF_REASON_QUIRK, kDeafText);
     return;
   }
   if (now_ns - last_flush_ns_ >= kFlushPeriodNs) {
@@ -430,7 +413,7 @@ void Arming::give_back(uint64_t now_ns) noexcept {
 void Arming::release(const Guard& guard, uint64_t now_ns) noexcept {
   if (subscribed_ && !ids_must_stay(now_ns)) disable_launch_ids(guard);
   const bool ids_on = driver_ids_on_ || runtime_launch_ids_on_;
-  if (subscribed_ && (!eager_ || deaf_) && !ids_on) {
+  if (subscribed_ && !eager_ && !ids_on) {
     // If it fails CUPTI has us still: a new subscribe would find the subscriber taken by another
     // client, so the next arm uses this one.
     const CUptiResult result = guard.unsubscribe(subscriber_);

@@ -109,9 +109,9 @@ class Arming {
   void on_launch_exit(const CUpti_CallbackData& data, bool captured) noexcept;
 
   /// CUPTI calls nobody back and records nothing any more, as after a start of PC sampling that it
-  /// refused because another process samples the GPU; after the disable a new subscription is
-  /// served again (13.0, H200). In the callback in which that happened: it is the last one.
-  void restart(const Guard& guard, uint64_t now_ns) noexcept;
+  /// refused because another process samples the GPU (13.0, H200). Inert: a new subscription was
+  /// called back again, but recorded nothing, and the program ended with SIGSEGV soon after.
+  void lose() noexcept;
 
   /// State and tier of the page follow PC sampling. With the Guard.
   void show_tracing() noexcept;
@@ -171,7 +171,6 @@ class Arming {
   bool activity_on_ = false;
   bool armed_ = false;  // activity was on since the last kIdle
   bool switching_ = false;
-  bool deaf_ = false;  // restart() is under way: the subscriber must go
   bool enable_failed_ = false;
   CUptiResult enable_result_ = CUPTI_SUCCESS;
   bool driver_ids_on_ = false;

@@ -77,9 +77,9 @@ bool PcContext::enable(const Guard& guard, CUcontext handle, uint32_t id, uint32
       starting = true;
       result = start(guard);
     }
-    if (result != CUPTI_SUCCESS && arming().phase() != Phase::kInert) {
+    refusal->deaf = starting && result != CUPTI_SUCCESS;
+    if (result != CUPTI_SUCCESS && !refusal->deaf && arming().phase() != Phase::kInert) {
       (void)guard.pc_disable(handle);
-      refusal->deaf = starting;
     }
   }
   if (result != CUPTI_SUCCESS) {
@@ -312,13 +312,6 @@ CUptiResult PcContext::try_disable(const Guard& guard) noexcept {
     emit(batch, registered);
   }
   return result;
-}
-
-void PcContext::abandon(const Guard& guard) noexcept {
-  if (!on_) return;
-  (void)try_disable(guard);
-  shim::count_pc(GPUPROF_PC_COUNT_DISABLES);
-  forget();
 }
 
 void PcContext::unstick(const Guard& guard) noexcept {

@@ -70,9 +70,6 @@ class PcContext {
   /// Stops, drains if `drain_first`, disables, emits what CUPTI puts into the registered buffer
   /// meanwhile, closes the window. The context is off then, and stuck() if CUPTI refused.
   void disable(const Guard& guard, bool drain_first) noexcept;
-  /// After a refused start: disables whatever CUPTI answers (999 on an H200, and 7 to a second
-  /// try).
-  void abandon(const Guard& guard) noexcept;
   /// CUPTI samples it still, and refuses kernel activity as long as it does. After a period of 2^12
   /// cycles Disable waited 0.4 to 2 s for what was pending and answered INVALID_PARAMETER once in
   /// five times (13.0, H200).
@@ -80,7 +77,7 @@ class PcContext {
   /// Tries again to disable a stuck context, kMostDisables times in all.
   void unstick(const Guard& guard) noexcept;
   /// Opens a window. Nothing is open if CUPTI refuses; HARDWARE_BUSY then means that another
-  /// process samples the GPU, and that CUPTI calls nobody back any more (Arming::restart).
+  /// process samples the GPU, and that CUPTI traces nothing any more (Arming::lose).
   CUptiResult start(const Guard& guard) noexcept;
   /// Ends it and drains what it gave if `fetch`; *result is the stop's own answer, and the window
   /// counts as open if that is an error.

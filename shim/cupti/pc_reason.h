@@ -13,7 +13,7 @@ namespace gpuprof::cupti {
 struct PcRefusal {
   gpuprof_pc_reason reason = GPUPROF_PC_REASON_NONE;
   bool heals = false;  // worth trying again while it is asked for
-  bool deaf = false;   // CUPTI calls nobody back any more (Arming::restart)
+  bool deaf = false;   // by a start: CUPTI traces nothing any more (Arming::lose)
   char text[sizeof(gpuprof_status_page::pc_reason_text)] = {};
 };
 

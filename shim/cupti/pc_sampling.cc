@@ -120,7 +120,7 @@ void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_i
     refuse(&refusal, GPUPROF_PC_REASON_GPU_TOO_OLD, false,
            "PC sampling needs compute capability 7.0, GPU %u has %u.%u", device,
            facts.compute_major, facts.compute_minor);
-    refuse_device(guard, device, refusal, now_ns);
+    refuse_device(device, refusal, now_ns);
     return;
   }
   bool enabled = false;
@@ -130,7 +130,7 @@ void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_i
         slot->enable(guard, context, context_id, device, version_, config_, around_, &refusal);
   }
   if (!enabled) {
-    refuse_device(guard, device, refusal, now_ns);
+    refuse_device(device, refusal, now_ns);
     return;
   }
   ++contexts_on_;
@@ -338,14 +338,13 @@ void PcSampling::handle(const Guard& guard, PcContext& on, Drain result, bool ma
 void PcSampling::fail(const Guard& guard, PcContext& on, const PcRefusal& refusal,
                       uint64_t now_ns) noexcept {
   const uint32_t device = on.device();
-  if (refusal.deaf) {
-    const Switching switching(*this);
-    on.abandon(guard);
+  if (refusal.deaf) {  // no call any more
+    on.forget();
     gone();
   } else {
     switch_off_undrained(guard, on);
   }
-  refuse_device(guard, device, refusal, now_ns);
+  refuse_device(device, refusal, now_ns);
 }
 
 void PcSampling::switch_off_undrained(const Guard& guard, PcContext& on) noexcept {

@@ -53,8 +53,6 @@ class PcSampling {
   static constexpr uint64_t kStrayNs = 1'000'000'000;
   static constexpr uint64_t kFirstRetryNs = 2'000'000'000;
   static constexpr uint64_t kLongestRetryNs = 300'000'000'000;
-  /// After a refused start: each try ends tracing until the next arm.
-  static constexpr uint64_t kDeafRetryNs = 60'000'000'000;
   /// CUPTI's decoder wakes every 100 ms, and not in the first 150 ms after an enable; what it has
   /// not seen is not in a drain. The exit waits for it, since short programs have nothing else.
   static constexpr uint64_t kDecoderNs = 110'000'000;
@@ -155,7 +153,6 @@ class PcSampling {
     uint64_t healed_ns = 0;
     uint64_t retry_at_ns = 0;  // 0: not tried again
     uint64_t back_off_ns = 0;
-    bool deaf = false;  // refused by a start: each try costs a gap in the trace
   };
 
   /// Around a call of PC sampling, with the Guard.
@@ -200,8 +197,7 @@ class PcSampling {
   void prepare() noexcept;
   void follow(const PcConfig& config, bool asked, uint64_t now_ns) noexcept;
   void retry(uint64_t now_ns) noexcept;
-  void refuse_device(const Guard& guard, uint32_t device, const PcRefusal& refusal,
-                     uint64_t now_ns) noexcept;
+  void refuse_device(uint32_t device, const PcRefusal& refusal, uint64_t now_ns) noexcept;
   void refuse_context(uint32_t context_id) noexcept;
   [[nodiscard]] bool is_refused_context(uint32_t context_id) const noexcept;
   PcContext* find(CUcontext context) noexcept;

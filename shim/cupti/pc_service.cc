@@ -88,10 +88,7 @@ void PcSampling::follow(const PcConfig& config, bool asked, uint64_t now_ns) noe
     config_ = config;
     changed_ns_ = now_ns;
     note_[0] = '\0';
-    for (Device& device : devices_) {
-      const bool keep = asked && device.deaf && now_ns < device.retry_at_ns;
-      if (!keep) device = Device{};
-    }
+    for (Device& device : devices_) device = Device{};
     refused_count_ = 0;
     changed();
   }
@@ -218,7 +215,7 @@ const PcContext* PcSampling::on_device(uint32_t device) const noexcept {
   return nullptr;
 }
 
-void PcSampling::refuse_device(const Guard& guard, uint32_t number, const PcRefusal& refusal,
+void PcSampling::refuse_device(uint32_t number, const PcRefusal& refusal,
                                uint64_t now_ns) noexcept {
   Device& device = devices_[number];
   device.refused = true;
@@ -228,12 +225,10 @@ void PcSampling::refuse_device(const Guard& guard, uint32_t number, const PcRefu
     if (device.back_off_ns > kLongestRetryNs) device.back_off_ns = kLongestRetryNs;
     device.retry_at_ns = now_ns + device.back_off_ns;
   }
-  device.deaf = refusal.deaf;
-  if (refusal.deaf) device.retry_at_ns = now_ns + kDeafRetryNs;
   last_refusal_ = refusal;
   shim::log_line("GPU %u is not sampled: %s", number, refusal.text);
   publish();
-  if (refusal.deaf) arming().restart(guard, now_ns);
+  if (refusal.deaf) arming().lose();
 }
 
 void PcSampling::refuse_context(uint32_t context_id) noexcept {

@@ -306,7 +306,7 @@ CUptiResult toggle(const char* name, CUpti_ActivityKind kind, bool enable) {
 bool queue_record(const Execution& execution) {
   static std::atomic<uint64_t> queued{0};
   if ((cupti().kinds.load(std::memory_order_relaxed) >> execution.kind & 1) == 0) return false;
-  if (cupti().deaf.load() != Cupti::Deaf::kNo) return false;
+  if (cupti().deaf.load()) return false;
   Interface* driver = driver_interface();
   driver->totals.queued.fetch_add(1, std::memory_order_relaxed);
   const uint64_t lost_device = driver->setting(Key::kDropOnDevice);

@@ -259,9 +259,6 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingDisable(CUpti_PCSamplingDisableParams* pa
   sampler->disable();
   cupti().pc_enabled.fetch_sub(1);
   ++pc_totals().disables;
-  auto deaf = Cupti::Deaf::kYes;
-  if (cupti().deaf.compare_exchange_strong(deaf, Cupti::Deaf::kDisabled))
-    return fail(CUPTI_ERROR_UNKNOWN);
   return CUPTI_SUCCESS;
 }
 
@@ -271,7 +268,7 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingStart(CUpti_PCSamplingStartParams* params
   check_place("cuptiPCSamplingStart", Inside::kContextCreated);
   const Switching switching;
   const auto bad = refused(params, CUpti_PCSamplingStartParamsSize, kStart);
-  if (bad == CUPTI_ERROR_HARDWARE_BUSY) cupti().deaf.store(Cupti::Deaf::kYes);
+  if (bad == CUPTI_ERROR_HARDWARE_BUSY) cupti().deaf.store(true);
   if (bad != CUPTI_SUCCESS) return fail(bad);
   std::lock_guard lock(pc_mutex());
   PcSampler* sampler = find_pc_sampler(params->ctx);

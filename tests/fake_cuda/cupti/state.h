@@ -59,10 +59,8 @@ struct Cupti {
   std::atomic<uint64_t> callbacks_returned{0};
   std::atomic<uint64_t> flush_calls{0};
   std::atomic<uint32_t> pc_enabled{0};  // contexts
-  /// After a start of PC sampling that answered HARDWARE_BUSY: no callback and no record until it
-  /// is disabled, the client has subscribed anew and has enabled the kinds again.
-  enum class Deaf : uint32_t { kNo, kYes, kDisabled, kUnsubscribed };
-  std::atomic<Deaf> deaf{Deaf::kNo};
+  /// After a start of PC sampling that answered HARDWARE_BUSY: no callback and no record, for good.
+  std::atomic<bool> deaf{false};
   std::atomic<bool> dead{false};  // STATE/FATAL_ERROR was reported
   std::atomic<CUptiResult> last_error{CUPTI_SUCCESS};
 

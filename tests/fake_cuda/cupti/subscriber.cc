@@ -58,7 +58,7 @@ bool known(uint32_t domain, uint32_t cbid) {
 
 void invoke(uint32_t domain, uint32_t cbid, const void* data) {
   CUpti_Subscriber_st* subscriber = cupti().subscriber.load(std::memory_order_acquire);
-  if (subscriber == nullptr || cupti().deaf.load() != Cupti::Deaf::kNo) return;
+  if (subscriber == nullptr || cupti().deaf.load()) return;
   cupti().callbacks_started.fetch_add(1);
   driver_interface()->totals.callbacks.fetch_add(1, std::memory_order_relaxed);
   subscriber->callback(subscriber->userdata, static_cast<CUpti_CallbackDomain>(domain), cbid, data);
@@ -245,6 +245,8 @@ Entry::Entry(const char* name) {
   if (driver == nullptr) return;
   if (driver->forked()) driver->violation("after-fork", "%s in a forked child", name);
   if (cupti().dead.load()) driver->violation("after-fatal", "%s after a fatal error", name);
+  if (cupti().deaf.load())
+    driver->violation("after-busy-start", "%s: CUPTI is not to be used", name);
   ThreadState& thread = driver->thread();
   if (thread.inside == Inside::kHash || thread.inside == Inside::kBufferRequested) {
     driver->violation("cupti-in-callback", "%s called from a hash or bufferRequested callback",
@@ -317,8 +319,6 @@ FAKE_EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber,
   if (driver->consume(Key::kSubscribeBusy) || driver->setting(Key::kOtherClient) != 0) {
     return fail(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
   }
-  auto unsubscribed = Cupti::Deaf::kUnsubscribed;
-  cupti().deaf.compare_exchange_strong(unsubscribed, Cupti::Deaf::kNo);
   auto* fresh =
       new CUpti_Subscriber_st{callback, userdata};  // never freed: a callback may still run
   CUpti_Subscriber_st* none = nullptr;
@@ -345,8 +345,6 @@ FAKE_EXPORT CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber) {
     for (auto& word : domain) word.store(0);
   }
   cupti().subscriber.store(nullptr);
-  auto disabled = Cupti::Deaf::kDisabled;
-  cupti().deaf.compare_exchange_strong(disabled, Cupti::Deaf::kUnsubscribed);
   driver->totals.unsubscribes.fetch_add(1);
   return CUPTI_SUCCESS;
 }

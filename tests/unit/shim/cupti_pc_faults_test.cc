@@ -118,27 +118,26 @@ TEST(CuptiPcFaults, BusyCountersAreTriedAgain) {
   }));
 }
 
-// Another process samples the GPU: CUPTI calls nobody back after that start (H200), so the shim
-// subscribes anew and traces on, without PC sampling.
-TEST(CuptiPcFaults, AfterABusyStartTracingGoesOn) {
+// Another process samples the GPU: CUPTI traces nothing after that start (H200), and nothing
+// brought it back. The shim says so and leaves CUPTI alone (the fake sees to it), whatever is asked
+// of it.
+TEST(CuptiPcFaults, AfterABusyStartNoCallIsMade) {
   for (const gpuprof_tier tier : {GPUPROF_TIER_CONTINUOUS, GPUPROF_TIER_SERIALIZED}) {
     EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_PC_FAIL", "3:26"}}), [tier] {
       Target target;
       ASSERT_TRUE(target.refused(tier));
-      EXPECT_EQ(target.shim.status().pc_reason, GPUPROF_PC_REASON_COUNTERS_BUSY);
+      ASSERT_TRUE(target.reach(GPUPROF_STATE_INERT));
+      EXPECT_EQ(target.shim.status().reason, static_cast<uint32_t>(GPUPROF_REASON_QUIRK));
+      EXPECT_NE(std::string(target.shim.status().reason_text).find("restart the process"),
+                std::string::npos);
+      EXPECT_EQ(target.shim.status().pc_reason,
+                static_cast<uint32_t>(GPUPROF_PC_REASON_COUNTERS_BUSY));
       EXPECT_NE(target.why().find("one process at a time"), std::string::npos) << target.why();
-      ASSERT_TRUE(target.reach(GPUPROF_STATE_TRACING)) << target.shim.status().reason_text;
-      const uint32_t arms = target.shim.status().arms;
-      EXPECT_EQ(arms, 2u);
-      ProbeTap::clear();
-      for (int i = 0; i < 100; ++i) target.run();
-      EXPECT_TRUE(target.reach([] { return ProbeTap::execs().size() >= 100; }));
-      EXPECT_EQ(target.shim.status().arms, arms) << "tried again at once: each try is a gap";
-      EXPECT_EQ(target.shim.status().pc_state, GPUPROF_PC_REFUSED);
-      fake_cuda_set("pc_fail", "");
+      EXPECT_EQ(target.shim.status().pc_contexts, 0u);
       target.shim.release();
-      ASSERT_TRUE(target.reach(GPUPROF_STATE_IDLE));
-      EXPECT_TRUE(target.sample(tier)) << "asked for anew: " << target.why();
+      for (int i = 0; i < 100; ++i) target.run();
+      target.shim.request(tier);
+      for (int i = 0; i < 100; ++i) target.run();
     }));
   }
 }
