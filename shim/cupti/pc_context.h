@@ -61,8 +61,8 @@ class PcContext {
   ///
   /// Always with start/stop control: without it CUPTI starts by itself in the next launch, tells
   /// nobody when that fails, and a disable lets the GPU write to memory that is unmapped already
-  /// (Xid 31, CUDA error 719): once in 450 disables of one process, in 10 of 18 processes that
-  /// sampled one GPU at a time; with it in none of 400 (docs/hardware.md).
+  /// (Xid 31, CUDA error 719): once in 450 disables of one process, in 11 of 28 processes that
+  /// sampled one GPU at a time; with it in none of 609 disables (docs/adr/0021).
   bool enable(const Guard& guard, CUcontext handle, uint32_t id, uint32_t device, uint32_t version,
               const PcConfig& config, const PcSurroundings& around, PcRefusal* refusal) noexcept;
   /// Fetches and emits what is there.
