@@ -15,6 +15,8 @@ namespace gpuprof::cubin {
 namespace {
 
 constexpr uint64_t kSectionAlignment = 256;
+// Two chains, most often.
+constexpr size_t kFramesWithCallers = 16;
 
 // Size of `$__internal_N_$`, by which functions of ptxas' own library begin; 0: it is none.
 size_t library_prefix(std::string_view symbol) {
@@ -393,6 +395,7 @@ Resolution Image::resolve(std::string_view function, uint64_t pc_offset,
   const Function& owner = impl_->functions[at.function];
   const std::string_view name =
       owner.is_kernel ? owner.mangled : callee_name(owner.mangled, section.function);
+  if (!owner.is_kernel) resolution.frames.reserve(kFramesWithCallers);
   impl_->add_chain_at(text, offset, at, name, resolution.frames);
   // A section's kernel may have a second name.
   if (!owner.is_kernel && (named.is_kernel || section.kernel != Impl::kNone)) {

@@ -182,31 +182,38 @@ void index_20_mb(benchmark::State& state) {
 }
 BENCHMARK(index_20_mb)->Unit(benchmark::kMillisecond);
 
-void lookup(benchmark::State& state) {
-  const auto image = parse(image_bytes());
+void look_up(benchmark::State& state, bool in_callees) {
+  const auto image = parse(in_callees ? make_image(true) : image_bytes());
   std::mt19937_64 random(11);
   struct Pc {
     std::string_view function;
     uint64_t offset;
   };
-  std::vector<Pc> pcs(1 << 20);
-  for (Pc& pc : pcs) {
-    const auto functions = image->functions();
-    pc = {functions[random() % functions.size()].mangled,
-          random() % kInstructions * kInstructionBytes};
+  std::vector<Pc> pcs;
+  for (const Function& function : image->functions()) {
+    if (function.is_kernel == in_callees) continue;
+    for (uint64_t i = 0; i < (1 << 20) / image->functions().size(); ++i) {
+      pcs.push_back({function.mangled,
+                     random() % (function.size_bytes / kInstructionBytes) * kInstructionBytes});
+    }
   }
+  std::shuffle(pcs.begin(), pcs.end(), random);
   uint64_t frames = 0;
   size_t at = 0;
   for (auto _ : state) {
-    const Pc& pc = pcs[at++ & (pcs.size() - 1)];
+    const Pc& pc = pcs[at];
+    at = at + 1 < pcs.size() ? at + 1 : 0;
     const Resolution resolution = image->resolve(pc.function, pc.offset);
-    if (resolution.status != SourceStatus::kResolved) std::abort();
+    if (resolution.status == SourceStatus::kUnmapped) std::abort();
     frames += resolution.frames.size();
   }
   state.SetItemsProcessed(state.iterations());
   state.counters["frames"] = static_cast<double>(frames) / static_cast<double>(state.iterations());
 }
+void lookup(benchmark::State& state) { look_up(state, false); }
 BENCHMARK(lookup);
+void lookup_in_callees(benchmark::State& state) { look_up(state, true); }
+BENCHMARK(lookup_in_callees);
 
 // The first question about a function inside each kernel, which reads all code.
 void callers_of_20_mb(benchmark::State& state) {
