@@ -112,7 +112,8 @@ std::optional<Error> explain_state(uint32_t pid, const target::ShimStatus& statu
   }
 }
 
-std::optional<std::string> explain_pc_sampling(uint32_t pid, const target::PcStatus& pc) {
+std::optional<std::string> explain_pc_sampling(uint32_t pid, const target::ShimStatus& status) {
+  const target::PcStatus& pc = status.pc;
   if (pc.state != GPUPROF_PC_REFUSED) return {};
   std::string why = pc.reason_text;
   if (why.empty() && pc.reason == GPUPROF_PC_REASON_PRIVILEGE)
@@ -121,7 +122,10 @@ std::optional<std::string> explain_pc_sampling(uint32_t pid, const target::PcSta
         "module with NVreg_RestrictProfilingToAdminUsers=0, or give the process CAP_SYS_ADMIN";
   if (why.empty()) why = "no reason given";
   return "process " + std::to_string(pid) + ": no PC sampling (" +
-         target::pc_reason_name(pc.reason) + "): " + why + "; tracing goes on";
+         target::pc_reason_name(pc.reason) + "): " + why +
+         (status.state == GPUPROF_STATE_INERT && status.reason == GPUPROF_REASON_QUIRK
+              ? "; tracing ended with it"
+              : "; tracing goes on");
 }
 
 Status check_capabilities() {

@@ -39,7 +39,7 @@ std::optional<Error> explain_state(uint32_t pid, const target::ShimStatus& statu
 
 // PC sampling that was asked for and is refused, in one line with what to change. Nullopt: it is
 // not refused. Tracing goes on either way.
-std::optional<std::string> explain_pc_sampling(uint32_t pid, const target::PcStatus& pc);
+std::optional<std::string> explain_pc_sampling(uint32_t pid, const target::ShimStatus& status);
 
 // kPermission naming every capability that profiling needs and we lack.
 Status check_capabilities();

@@ -131,14 +131,14 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   if (!status) return refuse(status.error());
   target.gaps.begin(*status, was_running, was_running ? target.adopted_ns : started_ns_,
                     monotonic_ns());
-  take_status(target, *status);
-  if (auto modules = channel->open_for_reading(); modules && options_.tier > GPUPROF_TIER_TRACE)
-    recorder_.device_modules().add_process(process, std::move(*modules));
-  target.armed_late = !was_running && status->state == GPUPROF_STATE_IDLE;
   if (was_running) {
     target.arms_before = status->arms;
     target.pc_counters_before = status->pc.counters;
   }
+  take_status(target, *status);
+  if (auto modules = channel->open_for_reading(); modules && options_.tier > GPUPROF_TIER_TRACE)
+    recorder_.device_modules().add_process(process, std::move(*modules));
+  target.armed_late = !was_running && status->state == GPUPROF_STATE_IDLE;
   if (!was_running && status->state == GPUPROF_STATE_INERT &&
       status->reason == GPUPROF_REASON_EXITING) {  // nothing left to control
     target.channel = std::move(*channel);
@@ -166,7 +166,7 @@ void Session::take_status(Controlled& target, target::ShimStatus status) {
   for (size_t i = 0; i < status.pc.counters.size(); ++i) {
     uint64_t& counter = status.pc.counters[i];
     const uint64_t before = target.pc_counters_before[i];
-    if (!target.channel || counter <= before || counter - before <= most) continue;
+    if (counter <= before || counter - before <= most) continue;
     target.implausible_pc = true;
     counter = target.status.pc.counters[i];
   }
@@ -179,7 +179,7 @@ void Session::take_status(Controlled& target, target::ShimStatus status) {
     return;
   }
   target.pc = status.pc;
-  const auto refused = explain_pc_sampling(target.id.pid, status.pc);
+  const auto refused = explain_pc_sampling(target.id.pid, status);
   if (!refused || target.pc_refusal_told) return;
   target.pc_refusal_told = true;
   if (pc_refusal_told_ == status.pc.reason_text && !pc_refusal_told_.empty()) return;

@@ -31,6 +31,8 @@ const char* cause_name(TraceGaps::Cause cause) {
       return "unwritable";
     case TraceGaps::Cause::kOverwritten:
       return "overwritten";
+    case TraceGaps::Cause::kEnded:
+      return "ended";
   }
   return "none";
 }
@@ -62,6 +64,8 @@ void TraceGaps::update(const target::ShimStatus& status, uint64_t now_ns) {
   // Until it has recorded for us, and in the first turn, all that it tells was before.
   if (status.arms <= first_arms_) off_before_ns_ = std::max(off_before_ns_, status.off_ns);
   if (status.arms < first_arms_) return;
+  if (status.state == GPUPROF_STATE_INERT && status.reason == GPUPROF_REASON_QUIRK)
+    ended_by_ = status.reason_text.empty() ? "no reason given" : status.reason_text;
   open_ = status.off_since_ns != 0;
   count_ = uint64_t{status.arms} - first_arms_ + (open_ ? 1 : 0);
   const uint64_t closed_ns =
@@ -79,6 +83,7 @@ void TraceGaps::update(const target::ShimStatus& status, uint64_t now_ns) {
 
 TraceGaps::Cause TraceGaps::cause() const {
   if (count_ == 0) return Cause::kNone;
+  if (open_ && !ended_by_.empty()) return Cause::kEnded;
   if (!renewal_error_.empty()) return Cause::kUnwritable;
   return stalled_ ? Cause::kStalled : Cause::kOverwritten;
 }
@@ -102,6 +107,10 @@ std::string TraceGaps::line(uint32_t pid) const {
     case Cause::kUnwritable:
       out += "its lease ran out, as it could not be renewed (" + renewal_error_ +
              "); GPU work of that time is missing: restart the process and profile again";
+      break;
+    case Cause::kEnded:
+      out +=
+          "its shim ended tracing for good (" + ended_by_ + "); GPU work of that time is missing";
       break;
     default:
       out +=

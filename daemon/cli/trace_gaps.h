@@ -11,12 +11,12 @@
 namespace gpuprof::cli {
 
 // The shim stops by itself where its lease lapses: this process was stopped or got no CPU time, its
-// renewals failed, or the control page was overwritten. It begins again with the next renewal. What
-// it tells of that (status page: arms, off_since_ns, off_ns) is compared with what was so when we
-// came. Times are CLOCK_MONOTONIC.
+// renewals failed, or the control page was overwritten. It begins again with the next renewal.
+// Where CUPTI fails it ends for good. What it tells of that (status page: arms, off_since_ns,
+// off_ns) is compared with what was so when we came. Times are CLOCK_MONOTONIC.
 class TraceGaps {
  public:
-  enum class Cause { kNone, kStalled, kUnwritable, kOverwritten };
+  enum class Cause { kNone, kStalled, kUnwritable, kOverwritten, kEnded };
 
   // When the shim is first seen. `was_running`: it may have been armed before us, and what it did
   // then is no gap. `since_ns`: no gap began earlier. `now_ns` and it are of our clock.
@@ -49,9 +49,10 @@ class TraceGaps {
   bool stalled_ = false;
   bool implausible_ = false;
   std::string renewal_error_;
+  std::string ended_by_;
 };
 
-// The word of the summary: "none", "stalled", "unwritable", "overwritten".
+// The word of the summary: "none", "stalled", "unwritable", "overwritten", "ended".
 const char* cause_name(TraceGaps::Cause cause);
 
 }  // namespace gpuprof::cli

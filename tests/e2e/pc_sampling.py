@@ -197,6 +197,22 @@ def case_refused(build):
         bench.close()
 
 
+def case_refused_start(build):
+    """A start that is refused ends what CUPTI traces: the gap, its cause and the refusal are told."""
+    bench = Bench(build)
+    try:
+        target = start_session(bench, "pc_sampling", {"FAKE_CUDA_PC_FAIL": "3:26"}, loops=1000000)
+        _, summary, errors = bench.attach(target.pid, "--duration", "2s", "--pc-sampling", "continuous")
+        entry = summary["targets"][0]
+        equal((entry["pc_sampling"]["state"], entry["pc_sampling"]["reason"]), ("refused", "counters-busy"), "PC sampling")
+        equal((entry["gaps"]["count"], entry["gaps"]["cause"]), (1, "ended"), "the gap in the summary")
+        check("tracing ended with it" in errors and "ended tracing for good" in errors, errors)
+        check("overwritten" not in errors and "tracing goes on" not in errors, errors)
+        end_session(bench, target)
+    finally:
+        bench.close()
+
+
 def check_windows(summary, truth):
     sampling = summary["targets"][0]["pc_sampling"]["shim"]
     equal(sampling["windows"], truth["pc"]["pc_starts"], "windows opened")

@@ -85,22 +85,27 @@ TEST(RemedyOf, LimitsAreNamed) {
 }
 
 TEST(ExplainPcSampling, OnlyARefusalAndWhatToChange) {
-  target::PcStatus pc;
+  target::ShimStatus status;
+  status.state = GPUPROF_STATE_TRACING;
+  target::PcStatus& pc = status.pc;
   for (const auto state : {GPUPROF_PC_OFF, GPUPROF_PC_WAITING, GPUPROF_PC_ON}) {
     pc.state = state;
-    EXPECT_FALSE(explain_pc_sampling(42, pc).has_value()) << target::pc_state_name(state);
+    EXPECT_FALSE(explain_pc_sampling(42, status).has_value()) << target::pc_state_name(state);
   }
   pc.state = GPUPROF_PC_REFUSED;
   pc.reason = GPUPROF_PC_REASON_PRIVILEGE;
   pc.reason_text = "Enable answered 35: load the module with X";
-  const auto told = explain_pc_sampling(42, pc);
+  const auto told = explain_pc_sampling(42, status);
   ASSERT_TRUE(told.has_value());
   EXPECT_NE(told->find("process 42: no PC sampling (privilege): Enable answered 35: load the "
                        "module with X; tracing goes on"),
             std::string::npos)
       << *told;
+  status.state = GPUPROF_STATE_INERT;
+  status.reason = GPUPROF_REASON_QUIRK;
+  EXPECT_EQ(explain_pc_sampling(42, status)->find("tracing goes on"), std::string::npos);
   pc.reason_text.clear();
-  EXPECT_NE(explain_pc_sampling(42, pc)->find("RmProfilingAdminOnly"), std::string::npos);
+  EXPECT_NE(explain_pc_sampling(42, status)->find("RmProfilingAdminOnly"), std::string::npos);
 }
 
 TEST(ProgressText, RatesOverTheInterval) {
