@@ -95,7 +95,8 @@ enum gpuprof_pc_reason {
   GPUPROF_PC_REASON_COOPERATIVE = 13,   /* serialized: a cooperative launch was seen */
   GPUPROF_PC_REASON_COLLECTIVE = 14,    /* serialized: an NCCL or NVSHMEM kernel was seen */
   GPUPROF_PC_REASON_FAILED = 15,        /* any other answer of CUPTI */
-  GPUPROF_PC_REASON_COUNT = 16,
+  GPUPROF_PC_REASON_GPU_TAKEN = 16,     /* not granted: sampled in another process */
+  GPUPROF_PC_REASON_COUNT = 17,
 };
 
 /* Indices of gpuprof_status_page.pc_counters. Appended to, never reordered. */
@@ -113,6 +114,14 @@ enum gpuprof_pc_counter {
   GPUPROF_PC_COUNT_SKIPPED_CAPTURE = 10, /* steps put off since a stream was being captured */
   GPUPROF_PC_COUNT_SKIPPED_GUARD = 11,   /* steps put off since another thread was in CUPTI */
 };
+
+/* CUuuid's bytes. All zero where libcuda does not tell them. */
+struct gpuprof_gpu_uuid {
+  uint8_t bytes[16];
+};
+GPUPROF_ASSERT_SIZE(gpuprof_gpu_uuid, 16);
+
+#define GPUPROF_PC_GPUS_MAX 16u /* GPUs that one process samples at most */
 
 struct gpuprof_status_page {
   uint64_t magic;
@@ -154,7 +163,14 @@ struct gpuprof_status_page {
   uint32_t pc_contexts;     /* sampled now */
   uint64_t pc_counters[16]; /* by enum gpuprof_pc_counter */
   char pc_reason_text[512];
-  uint8_t reserved2[552];
+  /* The grant that is in force: no GPU outside it is enabled any more. 0: nothing is granted. */
+  uint64_t pc_grant_serial;
+  uint32_t pc_grant_modes; /* modes this shim knows; 0: it is older than grants and heeds none */
+  uint32_t reserved2;
+  uint32_t pc_wanted; /* GPUs (bits: indices of pc_gpus) that a launch wanted to sample */
+  uint32_t pc_held;   /* GPUs that are sampled, or may be: set before, cleared after */
+  struct gpuprof_gpu_uuid pc_gpus[16]; /* by device id */
+  uint8_t reserved3[272];
 };
 GPUPROF_ASSERT_SIZE(gpuprof_status_page, 4096);
 GPUPROF_ASSERT_OFFSET(gpuprof_status_page, state, 20);
@@ -168,6 +184,8 @@ GPUPROF_ASSERT_OFFSET(gpuprof_status_page, cupti_path, 584);
 GPUPROF_ASSERT_OFFSET(gpuprof_status_page, reason_text, 1608);
 GPUPROF_ASSERT_OFFSET(gpuprof_status_page, pc_state, 2888);
 GPUPROF_ASSERT_OFFSET(gpuprof_status_page, pc_reason_text, 3032);
+GPUPROF_ASSERT_OFFSET(gpuprof_status_page, pc_grant_serial, 3544);
+GPUPROF_ASSERT_OFFSET(gpuprof_status_page, pc_gpus, 3568);
 
 enum gpuprof_tier {
   GPUPROF_TIER_OFF = 0,
@@ -177,6 +195,17 @@ enum gpuprof_tier {
 };
 
 #define GPUPROF_LEASE_MS_MAX 60000u
+
+/*
+ * Which GPUs the process may PC-sample. A second process that samples a GPU loses its tracing, so
+ * the daemon lets one at a time (docs/adr/0020). A shim whose control page was never written has
+ * no grant.
+ */
+enum gpuprof_pc_grant {
+  GPUPROF_PC_GRANT_ALL = 0,    /* every one */
+  GPUPROF_PC_GRANT_LISTED = 1, /* those of pc_gpus */
+  GPUPROF_PC_GRANT_COUNT = 2,
+};
 
 /*
  * Seqlocked: the daemon makes `seq` odd, writes, makes it even. The controlling daemon holds an OFD
@@ -198,11 +227,17 @@ struct gpuprof_control_page {
   uint32_t controller_pid; /* in the daemon's namespace, for the refusal message */
   uint64_t sampler_seed;   /* 0: random; tests fix it */
   char controller_name[64];
-  uint8_t reserved[3968];
+  uint32_t pc_grant;        /* enum gpuprof_pc_grant; anything else is off */
+  uint32_t pc_grant_count;  /* LISTED: of pc_gpus, 0..GPUPROF_PC_GPUS_MAX */
+  uint64_t pc_grant_serial; /* another one with each other grant; told back on the status page */
+  struct gpuprof_gpu_uuid pc_gpus[16];
+  uint8_t reserved[3696];
 };
 GPUPROF_ASSERT_SIZE(gpuprof_control_page, 4096);
 GPUPROF_ASSERT_OFFSET(gpuprof_control_page, lease_serial, 40);
 GPUPROF_ASSERT_OFFSET(gpuprof_control_page, controller_name, 64);
+GPUPROF_ASSERT_OFFSET(gpuprof_control_page, pc_grant, 128);
+GPUPROF_ASSERT_OFFSET(gpuprof_control_page, pc_gpus, 144);
 
 enum gpuprof_module_state {
   GPUPROF_MODULE_EMPTY = 0,

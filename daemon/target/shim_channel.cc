@@ -215,6 +215,14 @@ Result<ShimStatus> ShimChannel::read_status(Wait wait) const {
   return decode_status(page);
 }
 
+Result<PcClaims> ShimChannel::read_claims() const {
+  gpuprof_status_page page = {};
+  int pauses = 0;
+  if (auto ok = read_status_page(fd_.get(), page, pauses); !ok)
+    return tl::unexpected<Error>(ok.error());
+  return decode_claims(page);
+}
+
 Result<UniqueFd> ShimChannel::open_for_reading() const {
   const std::string path = "/proc/self/fd/" + std::to_string(fd_.get());
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -265,6 +273,12 @@ Status ShimChannel::write_control() {
   page.lease_ms = std::clamp(request_.lease_ms, 1u, GPUPROF_LEASE_MS_MAX);
   page.controller_pid = static_cast<uint32_t>(::getpid());
   page.sampler_seed = request_.sampler_seed;
+  page.pc_grant = request_.pc_grant.mode;
+  page.pc_grant_serial = request_.pc_grant.serial;
+  const size_t gpus = std::min<size_t>(request_.pc_grant.gpus.size(), GPUPROF_PC_GPUS_MAX);
+  page.pc_grant_count = static_cast<uint32_t>(gpus);
+  for (size_t i = 0; i < gpus; ++i)
+    std::memcpy(page.pc_gpus[i].bytes, request_.pc_grant.gpus[i].data(), sizeof page.pc_gpus[i]);
   const std::string name = printable(controller_name_, sizeof page.controller_name - 1);
   std::memcpy(page.controller_name, name.data(), name.size());
 
@@ -282,6 +296,11 @@ Status ShimChannel::request(const ControlRequest& request) {
 }
 
 Status ShimChannel::renew() { return write_control(); }
+
+Status ShimChannel::grant(const PcGrant& grant) {
+  request_.pc_grant = grant;
+  return write_control();
+}
 
 Status ShimChannel::release() {
   request_.tier = GPUPROF_TIER_OFF;

@@ -33,6 +33,7 @@ struct ControlRequest {
   uint64_t process_bytes = 0;  // stack bytes a second and process; 0 default
   uint32_t lease_ms = 3000;
   uint64_t sampler_seed = 0;  // 0: random
+  PcGrant pc_grant;
 };
 
 class ShimChannel {
@@ -53,6 +54,9 @@ class ShimChannel {
   enum class Wait { kNever, kBriefly };
   Result<ShimStatus> read_status(Wait wait = Wait::kNever) const;
 
+  // Of the status page only what is said of grants; as read_status(kNever).
+  Result<PcClaims> read_claims() const;
+
   // Takes the controller's lock and names us on the page. kUnavailable: another controller holds
   // it; the message names it.
   Status acquire(const std::string& controller_name);
@@ -62,6 +66,8 @@ class ShimChannel {
   Status request(const ControlRequest& request);
   // The same request with a fresh lease.
   Status renew();
+  // The same with another grant, and a fresh lease.
+  Status grant(const PcGrant& grant);
   // Tier off; keeps the lock, so that nobody re-arms before the final records are read.
   Status release();
 

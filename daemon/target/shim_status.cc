@@ -28,6 +28,7 @@ PcStatus decode_pc(const gpuprof_status_page& page) {
   out.contexts = page.pc_contexts;
   std::copy_n(page.pc_counters, out.counters.size(), out.counters.begin());
   out.reason_text = text_of(page.pc_reason_text);
+  out.claims = decode_claims(page);
   return out;
 }
 
@@ -68,9 +69,21 @@ const char* pc_reason_name(gpuprof_pc_reason reason) {
   constexpr const char* kNames[] = {
       "none",  "cupti-too-old", "missing-symbol", "gpu-too-old", "privilege",     "mps",
       "mig",   "vgpu",          "confidential",   "wsl",         "counters-busy", "out-of-memory",
-      "graph", "cooperative",   "collective",     "failed"};
+      "graph", "cooperative",   "collective",     "failed",      "gpu-taken"};
   static_assert(std::size(kNames) == GPUPROF_PC_REASON_COUNT);
   return reason < GPUPROF_PC_REASON_COUNT ? kNames[reason] : "unknown";
+}
+
+PcClaims decode_claims(const gpuprof_status_page& page) {
+  constexpr uint32_t kPlaces = (1u << GPUPROF_PC_GPUS_MAX) - 1;
+  PcClaims out;
+  out.heeds_grants = page.pc_grant_modes > GPUPROF_PC_GRANT_LISTED;
+  out.serial = page.pc_grant_serial;
+  out.wanted = page.pc_wanted & kPlaces;
+  out.held = page.pc_held & kPlaces;
+  for (size_t i = 0; i < out.gpus.size(); ++i)
+    std::copy_n(page.pc_gpus[i].bytes, out.gpus[i].size(), out.gpus[i].begin());
+  return out;
 }
 
 ShimStatus decode_status(const gpuprof_status_page& page) {

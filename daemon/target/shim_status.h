@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "daemon/target/pc_grant.h"
 #include "proto/memfd_layout.h"
 
 namespace gpuprof::target {
@@ -19,6 +20,7 @@ struct PcStatus {
   uint32_t contexts = 0;                // sampled now
   std::array<uint64_t, 16> counters{};  // by enum gpuprof_pc_counter, since the process started
   std::string reason_text;
+  PcClaims claims;
 };
 
 // The status page, validated: enums in range, strings printable, counters as the target wrote them.
@@ -55,6 +57,7 @@ const char* pc_state_name(gpuprof_pc_state state);
 const char* pc_reason_name(gpuprof_pc_reason reason);
 
 // Validates a page that was read whole; nothing in it is trusted.
+PcClaims decode_claims(const gpuprof_status_page& page);
 ShimStatus decode_status(const gpuprof_status_page& page);
 
 }  // namespace gpuprof::target

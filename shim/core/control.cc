@@ -44,6 +44,8 @@ bool acceptable(const gpuprof_control_page& page) {
     return false;
   }
   if (page.lease_serial == 0) return false;
+  if (page.pc_grant >= GPUPROF_PC_GRANT_COUNT) return false;
+  if (page.pc_grant_count > GPUPROF_PC_GPUS_MAX) return false;
   return page.lease_ms >= 1 && page.lease_ms <= GPUPROF_LEASE_MS_MAX;
 }
 
@@ -54,7 +56,28 @@ void copy_name(char (&out)[64], const char (&name)[64]) {
   }
 }
 
+void copy_grant(PcGrant* out, const gpuprof_control_page& page) {
+  out->all = page.pc_grant == GPUPROF_PC_GRANT_ALL;
+  out->serial = page.pc_grant_serial;
+  if (out->all) return;
+  out->count = page.pc_grant_count;
+  memcpy(out->gpus, page.pc_gpus, out->count * sizeof out->gpus[0]);
+}
+
 }  // namespace
+
+bool PcGrant::covers(const uint8_t (&uuid)[16]) const {
+  if (all) return true;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (memcmp(gpus[i].bytes, uuid, sizeof uuid) == 0) return true;
+  }
+  return false;
+}
+
+bool operator==(const PcGrant& a, const PcGrant& b) {
+  return a.all == b.all && a.count == b.count && a.serial == b.serial &&
+         memcmp(a.gpus, b.gpus, a.count * sizeof a.gpus[0]) == 0;
+}
 
 ControlRead read_control(const gpuprof_control_page* page, ControlRequest* out) {
   *out = ControlRequest{};
@@ -73,6 +96,7 @@ ControlRead read_control(const gpuprof_control_page* page, ControlRequest* out) 
   out->controller_pid = copy.controller_pid;
   out->sampler_seed = copy.sampler_seed;
   copy_name(out->controller_name, copy.controller_name);
+  copy_grant(&out->pc_grant, copy);
   return ControlRead::kValid;
 }
 

@@ -11,6 +11,17 @@
 
 namespace gpuprof::shim {
 
+// The GPUs that this process may PC-sample (docs/adr/0020); none by default.
+struct PcGrant {
+  bool all = false;
+  uint32_t count = 0;
+  uint64_t serial = 0;  // the controller's number of it
+  gpuprof_gpu_uuid gpus[GPUPROF_PC_GPUS_MAX] = {};
+
+  [[nodiscard]] bool covers(const uint8_t (&uuid)[16]) const;
+  friend bool operator==(const PcGrant& a, const PcGrant& b);
+};
+
 struct ControlRequest {
   gpuprof_tier tier = GPUPROF_TIER_OFF;
   uint32_t pc_period = 0;      // log2 cycles 5..31, 0 default
@@ -22,6 +33,7 @@ struct ControlRequest {
   uint32_t controller_pid = 0;
   uint64_t sampler_seed = 0;
   char controller_name[64] = {};  // NUL-terminated, printable
+  PcGrant pc_grant;
 };
 
 enum class ControlRead : uint8_t {

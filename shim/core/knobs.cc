@@ -16,8 +16,8 @@ constexpr size_t kPrefixLength = sizeof kPrefix - 1;
 constexpr KnobInfo kTable[] = {
     {"GPU_PROFILED_DISABLE", "1, 0", "0", "The shim does nothing in this process."},
     {"GPU_PROFILED_ARM", "trace, continuous, off", "off",
-     "Trace, or sample PCs too, from the first launch on; set by `gpu-profiled run`, inherited by "
-     "children."},
+     "Trace from the first launch on, and sample PCs once the controller grants a GPU; set by "
+     "`gpu-profiled run`, inherited by children."},
     {"GPU_PROFILED_SUBSCRIBE", "on-demand, eager", "on-demand",
      "Hold CUPTI's subscriber only while profiling, or from the start."},
     {"GPU_PROFILED_MODULES", "on, off", "on", "Keep the table of loaded cubins."},

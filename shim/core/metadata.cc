@@ -77,6 +77,7 @@ bool publish_device(const gpuprof_device_v1& device) {
     known = fresh;
     device_known[device.device_id] = true;
   }
+  set_pc_gpu(device.device_id, device.uuid);
   emit(GPUPROF_PROBE_DEVICE, &fresh, 1);
   return true;
 }

@@ -34,6 +34,11 @@ constinit std::atomic<uint64_t> off_since_now{0};
 constinit std::atomic<uint64_t> off_now{0};
 constexpr uint32_t kPcCounters = sizeof(gpuprof_status_page::pc_counters) / sizeof(uint64_t);
 constinit std::atomic<uint64_t> pc_counters_now[kPcCounters]{};
+// held << 32 | wanted, stored before the serial and read after it: who reads the serial of a grant
+// reads what was held when it came into force, or later.
+constinit std::atomic<uint64_t> pc_claims_now{0};
+constinit std::atomic<uint64_t> pc_serial_now{0};
+constinit std::atomic<uint64_t> pc_gpus_now[GPUPROF_PC_GPUS_MAX][2]{};
 
 // Holders copy a KiB: only one that will never go on keeps it so long, bar a descheduled one.
 constexpr uint64_t kLockWaitNs = 20'000'000;
@@ -47,7 +52,7 @@ constexpr const char* kStateNames[GPUPROF_STATE_COUNT] = {
 constexpr size_t kFirstBegin = offsetof(gpuprof_status_page, owner_pid);
 constexpr size_t kFirstEnd = offsetof(gpuprof_status_page, reserved0);
 constexpr size_t kSecondBegin = offsetof(gpuprof_status_page, build_id);
-constexpr size_t kSecondEnd = offsetof(gpuprof_status_page, reserved2);
+constexpr size_t kSecondEnd = offsetof(gpuprof_status_page, reserved3);
 static_assert(kFirstBegin % 8 == 0 && kFirstEnd % 8 == 0);
 static_assert(kSecondBegin % 8 == 0 && kSecondEnd % 8 == 0);
 
@@ -93,6 +98,15 @@ void take_words() {
   shadow.off_ns = off_now.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < kPcCounters; ++i) {
     shadow.pc_counters[i] = pc_counters_now[i].load(std::memory_order_relaxed);
+  }
+  shadow.pc_grant_serial = pc_serial_now.load(std::memory_order_acquire);
+  const uint64_t claims = pc_claims_now.load(std::memory_order_relaxed);
+  shadow.pc_held = static_cast<uint32_t>(claims >> 32);
+  shadow.pc_wanted = static_cast<uint32_t>(claims);
+  for (uint32_t i = 0; i < GPUPROF_PC_GPUS_MAX; ++i) {
+    const uint64_t words[2] = {pc_gpus_now[i][0].load(std::memory_order_relaxed),
+                               pc_gpus_now[i][1].load(std::memory_order_relaxed)};
+    memcpy(shadow.pc_gpus[i].bytes, words, sizeof words);
   }
 }
 
@@ -144,6 +158,7 @@ void begin_status_mirror(gpuprof_status_page& page, uint64_t copies_offset, uint
   (void)shim_build_id(shadow.build_id);
   take_words();
   copy_text(shadow.unknown_knobs, knobs().unknown);
+  shadow.pc_grant_modes = GPUPROF_PC_GRANT_COUNT;
   mirror(page);
   for (uint32_t i = 1; i < GPUPROF_DROP_CLASS_COUNT; ++i) {
     std::atomic_ref<uint64_t>(page.drop_totals[i])
@@ -241,6 +256,21 @@ void set_pc_status(const PcStatus& status, const char* text) {
     page.pc_contexts = status.contexts;
     copy_text(page.pc_reason_text, text);
   });
+}
+
+void set_pc_claims(const PcClaims& claims) {
+  pc_claims_now.store(uint64_t{claims.held} << 32 | claims.wanted, std::memory_order_relaxed);
+  pc_serial_now.store(claims.grant_serial, std::memory_order_release);
+  change([](gpuprof_status_page&) {});
+}
+
+void set_pc_gpu(uint32_t device_id, const uint8_t (&uuid)[16]) {
+  if (device_id >= GPUPROF_PC_GPUS_MAX) return;
+  uint64_t words[2];
+  memcpy(words, uuid, sizeof words);
+  pc_gpus_now[device_id][0].store(words[0], std::memory_order_relaxed);
+  pc_gpus_now[device_id][1].store(words[1], std::memory_order_relaxed);
+  change([](gpuprof_status_page&) {});
 }
 
 void count_pc(gpuprof_pc_counter counter, uint64_t count) {

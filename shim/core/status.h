@@ -51,6 +51,17 @@ struct PcStatus {
 };
 // What became of the PC sampling that was asked for. `text` may be null (cleared), is cut at 511.
 void set_pc_status(const PcStatus& status, const char* text);
+// The GPUs that the controller shares out among processes; bits by device id.
+struct PcClaims {
+  uint64_t grant_serial = 0;  // in force
+  uint32_t wanted = 0;
+  uint32_t held = 0;
+
+  friend bool operator==(const PcClaims& a, const PcClaims& b) = default;
+};
+void set_pc_claims(const PcClaims& claims);
+// Devices from GPUPROF_PC_GPUS_MAX on have no place on the page and are not sampled by a grant.
+void set_pc_gpu(uint32_t device_id, const uint8_t (&uuid)[16]);
 // Adds to a counter of the page; lock-free. Unknown counters are ignored.
 void count_pc(gpuprof_pc_counter counter, uint64_t count = 1);
 

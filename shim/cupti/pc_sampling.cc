@@ -60,7 +60,7 @@ void PcSampling::step(const Guard& guard, CUcontext context, uint32_t context_id
   bury(guard);
   PcContext* own = find(context);
   if (own != nullptr) last_launch_ns_[index_of(*own)] = now_ns;
-  if (own != nullptr && own->config() != config_) {
+  if (own != nullptr && must_end(*own)) {
     end(guard, *own);
     own = nullptr;
   }
@@ -87,8 +87,8 @@ void PcSampling::step(const Guard& guard, CUcontext context, uint32_t context_id
   }
 }
 
-void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_id,
-                       uint64_t now_ns) noexcept {
+void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_id, uint64_t now_ns,
+                       bool launched) noexcept {
   // Neither after a fatal error in the call before, nor where nobody wants it any more.
   if (arming().phase() == Phase::kInert || config_.tier == GPUPROF_TIER_OFF) return;
   if (context == nullptr || is_refused_context(context_id)) return;
@@ -123,6 +123,11 @@ void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_i
     refuse_device(device, refusal, now_ns);
     return;
   }
+  if (!granted(device)) {
+    if (launched) want(device);
+    return;
+  }
+  publish_claims(device);
   bool enabled = false;
   {
     const Switching switching(*this);
@@ -137,6 +142,7 @@ void PcSampling::begin(const Guard& guard, CUcontext context, uint32_t context_i
   first_window_ = true;
   enabled_ns_ = now_ns;
   last_period_ = slot->period();
+  withdraw(device);
   if (config_.tier == GPUPROF_TIER_SERIALIZED && !window_.load(std::memory_order_relaxed)) {
     window_due_ns_.store(now_ns + kSettleNs, std::memory_order_relaxed);
   }
@@ -200,7 +206,7 @@ bool PcSampling::is_stray(const PcContext& on, uint64_t now_ns) const noexcept {
 void PcSampling::end_strays(const Guard& guard, uint64_t now_ns) noexcept {
   if (contexts_on_ == 0 || now_ns - changed_ns_ < kStrayNs) return;
   for (PcContext& other : contexts_) {
-    if (other.on() && other.config() != config_ && is_stray(other, now_ns)) end(guard, other);
+    if (other.on() && must_end(other) && is_stray(other, now_ns)) end(guard, other);
   }
 }
 
@@ -213,6 +219,7 @@ void PcSampling::unstick(const Guard& guard, CUcontext context) noexcept {
     on->unstick(guard);
   }
   note_stuck();
+  publish_claims();
 }
 
 bool PcSampling::switch_off(const Guard& guard, CUcontext context, uint64_t now_ns) noexcept {
@@ -246,7 +253,7 @@ void PcSampling::on_context_created(CUcontext context) noexcept {
   if (config_.tier == GPUPROF_TIER_OFF || guard.context_id_of(context, &id) != CUPTI_SUCCESS) {
     return;
   }
-  begin(guard, context, id, now_ns);
+  begin(guard, context, id, now_ns, false);
 }
 
 void PcSampling::on_context_destroying(CUcontext context) noexcept {
@@ -272,6 +279,8 @@ void PcSampling::on_context_destroying(CUcontext context) noexcept {
     refused_count_ = 0;
     changed();
   }
+  // Whose device it was is not asked: launches of the others say again what they want.
+  withdraw_all();
   forget_stuck(context);
 }
 

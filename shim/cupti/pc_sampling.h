@@ -38,6 +38,10 @@ struct PcThreadState {
 /// it knows such kernels by their names only, and one that was launched before the tier was asked
 /// for and still waits is not seen (windows begin kSettleNs later).
 ///
+/// Another process that samples the GPU would end this one's tracing (docs/adr/0020), so a GPU is
+/// enabled only while the controller grants it. A launch says which it wants; a context that was
+/// only created says nothing, so that an idle one takes no GPU from the process that works there.
+///
 /// A launch costs one relaxed load while no tier of PC sampling is wanted or on (attention()), and
 /// otherwise a comparison or two: `stamp_` changes whenever a thread has to look again.
 ///
@@ -46,6 +50,7 @@ class PcSampling {
  public:
   static constexpr uint32_t kMaxContexts = 16;  // one a GPU
   static constexpr uint32_t kMaxDevices = 64;
+  static constexpr uint32_t kNoDevice = UINT32_MAX;
   /// Below API 27 kernel activity and PC sampling exclude each other (12.8U1's release notes; 12.8
   /// and 12.8U1 both say 26).
   static constexpr uint32_t kOldestVersion = 27;
@@ -172,7 +177,9 @@ class PcSampling {
 
   void look(CUcontext context, uint32_t context_id, bool captured, PcThreadState* thread) noexcept;
   void step(const Guard& guard, CUcontext context, uint32_t context_id, uint64_t now_ns) noexcept;
-  void begin(const Guard& guard, CUcontext context, uint32_t context_id, uint64_t now_ns) noexcept;
+  /// `launched`: in a launch, which may ask for a GPU that is not granted.
+  void begin(const Guard& guard, CUcontext context, uint32_t context_id, uint64_t now_ns,
+             bool launched = true) noexcept;
   void end(const Guard& guard, PcContext& on) noexcept;
   void disable(const Guard& guard, PcContext& on, bool drain_first) noexcept;
   void switch_off_undrained(const Guard& guard, PcContext& on) noexcept;
@@ -196,6 +203,16 @@ class PcSampling {
   bool refuse_serialized() noexcept;
   void prepare() noexcept;
   void follow(const PcConfig& config, bool asked, uint64_t now_ns) noexcept;
+  void follow_grant(const shim::PcGrant& grant) noexcept;
+  [[nodiscard]] bool granted(uint32_t device) const noexcept;
+  [[nodiscard]] bool must_end(const PcContext& on) const noexcept {
+    return on.config() != config_ || !granted(on.device());
+  }
+  void want(uint32_t device) noexcept;
+  void withdraw(uint32_t device) noexcept;
+  void withdraw_all() noexcept;
+  /// `enabling`: a device that is about to be enabled.
+  void publish_claims(uint32_t enabling = kNoDevice) noexcept;
   void retry(uint64_t now_ns) noexcept;
   void refuse_device(uint32_t device, const PcRefusal& refusal, uint64_t now_ns) noexcept;
   void refuse_context(uint32_t context_id) noexcept;
@@ -242,6 +259,9 @@ class PcSampling {
 
   // Guarded by the Guard.
   PcConfig config_;  // what is wanted; tier OFF for none
+  shim::PcGrant grant_;
+  uint64_t ungranted_ = 0;  // devices that a launch wanted, as bits, until they are on
+  shim::PcClaims claims_;   // as published
   PcSurroundings around_;
   PcContext contexts_[kMaxContexts];
   uint32_t drained_round_[kMaxContexts] = {};
@@ -263,6 +283,7 @@ class PcSampling {
   bool first_window_ = false;  // none has ended since the last enable
   uint64_t enabled_ns_ = 0;    // the last enable
   char note_[128] = {};        // worth knowing though sampling is on
+  char taken_text_[128] = {};  // of the last device in ungranted_
 };
 
 /// The one of the process; constant-initialised and never destroyed.

@@ -35,6 +35,7 @@ void PcSampling::round(const shim::Demand& demand, uint64_t now_ns) noexcept {
   }
   if (news) publish();
   follow(config, asked, now_ns);
+  follow_grant(asked ? demand.request.pc_grant : shim::PcGrant{});
   retry(now_ns);
   drain_idle(guard, now_ns);
 }
@@ -90,6 +91,7 @@ void PcSampling::follow(const PcConfig& config, bool asked, uint64_t now_ns) noe
     note_[0] = '\0';
     for (Device& device : devices_) device = Device{};
     refused_count_ = 0;
+    ungranted_ = 0;
     changed();
   }
   const bool was_wanted = wanted();
@@ -193,6 +195,7 @@ void PcSampling::forget_stuck(CUcontext context) noexcept {
   if (gone == nullptr) return;
   gone->forget();
   note_stuck();
+  publish_claims();
 }
 
 void PcSampling::note_stuck() noexcept {
@@ -226,6 +229,7 @@ void PcSampling::refuse_device(uint32_t number, const PcRefusal& refusal,
     device.retry_at_ns = now_ns + device.back_off_ns;
   }
   last_refusal_ = refusal;
+  withdraw(number);
   shim::log_line("GPU %u is not sampled: %s", number, refusal.text);
   publish();
   if (refusal.deaf) arming().lose();
@@ -277,8 +281,12 @@ void PcSampling::publish() noexcept {
   } else if (refused) {
     status.reason = last_refusal_.reason;
     text = last_refusal_.text;
+  } else if (ungranted_ != 0) {
+    status.reason = GPUPROF_PC_REASON_GPU_TAKEN;
+    text = taken_text_;
   }
   note_stuck();
+  publish_claims();
   attention_.store(contexts_on_ != 0 || (possible && config_.tier != GPUPROF_TIER_OFF),
                    std::memory_order_relaxed);
   // An open window is watched until it is closed, whatever is wanted since.

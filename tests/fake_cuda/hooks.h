@@ -62,6 +62,7 @@ enum class Key : uint32_t {
   kHashReplaced,
   kDropOnDevice,
   kPcStopMs,
+  kFirstGpu,
   kCount,
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tests/fake_cuda/cupti/gpu_lock.h"
 #include "tests/fake_cuda/cupti/pc_truth.h"
 #include "tests/fake_cuda/cupti/state.h"
 #include "tests/fake_cuda/pc_spread.h"
@@ -67,6 +68,7 @@ void PcSampler::disable() {
   pending_.clear();
   cursors_.clear();
   enabled = started = false;
+  release_gpu(device_);
   undrained_ = total_samples = dropped_samples = non_user_samples = 0;
   update_serialized();
 }
@@ -100,9 +102,18 @@ void PcSampler::update_serialized() const {
   if (on && (before & bit) == 0) driver_interface()->serialized_windows.fetch_add(1);
 }
 
+/// Not given back by a Stop: how soon another process may start then was not measured.
+bool PcSampler::take_gpu() {
+  if (acquire_gpu(device_)) return true;
+  driver_interface()->violation("second-sampler", "GPU %u is sampled by another process", device_);
+  cupti().deaf.store(true);
+  return false;
+}
+
 void PcSampler::ran(const Execution& work, const char* label, bool instant) {
   running = true;
   if (!active() || wedged) return;
+  if (!config.start_stop && !take_gpu()) return;
   if (work.code == nullptr && work.kind != CUPTI_ACTIVITY_KIND_MEMSET) return;
   const bool serialized = config.mode == CUPTI_PC_SAMPLING_COLLECTION_MODE_KERNEL_SERIALIZED;
   if (serialized && work.graph_id != 0 && driver_interface()->setting(Key::kGraphPcData) == 0) {

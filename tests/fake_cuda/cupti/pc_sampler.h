@@ -87,6 +87,8 @@ class PcSampler {
   [[nodiscard]] uint64_t undelivered(uint32_t module_id) const;
   /// Wedged until it is disabled: the hardware buffer ran over.
   void overflow();
+  /// False, and a broken rule, where another process samples the GPU.
+  bool take_gpu();
   [[nodiscard]] bool active() const { return enabled && (!config.start_stop || started); }
 
   PcConfig config;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "tests/fake_cuda/cupti/gpu_lock.h"
 #include "tests/fake_cuda/cupti/pc_sampler.h"
 #include "tests/fake_cuda/cupti/state.h"
 
@@ -274,6 +275,7 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingStart(CUpti_PCSamplingStartParams* params
   PcSampler* sampler = find_pc_sampler(params->ctx);
   if (sampler == nullptr || !sampler->enabled || !sampler->config.start_stop || sampler->started)
     return fail(CUPTI_ERROR_INVALID_OPERATION);
+  if (!sampler->take_gpu()) return fail(CUPTI_ERROR_HARDWARE_BUSY);
   sampler->start(driver_interface()->now());
   ++pc_totals().starts;
   return CUPTI_SUCCESS;

@@ -145,7 +145,8 @@ FAKE_EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
 FAKE_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   if (const CUresult refused = plain_call("cuDeviceGetUuid_v2")) return refused;
   if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-  for (int i = 0; i < 16; ++i) uuid->bytes[i] = static_cast<char>(0x10 * (device + 1) + i);
+  const uint64_t gpu = setting(Key::kFirstGpu) + static_cast<uint64_t>(device);
+  for (uint64_t i = 0; i < 16; ++i) uuid->bytes[i] = static_cast<char>(0x10 * (gpu + 1) + i);
   return CUDA_SUCCESS;
 }
 

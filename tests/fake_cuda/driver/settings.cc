@@ -64,6 +64,7 @@ constexpr Entry kEntries[] = {
     {Key::kHashReplaced, "hash_replaced", 0},
     {Key::kDropOnDevice, "drop_on_device", 0},
     {Key::kPcStopMs, "pc_stop_ms", 0},
+    {Key::kFirstGpu, "first_gpu", 0},
 };
 static_assert(sizeof(kEntries) / sizeof(kEntries[0]) == static_cast<size_t>(Key::kCount));
 

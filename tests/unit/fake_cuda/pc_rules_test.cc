@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of PC sampling, each broken on purpose.
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstddef>
+#include <cstring>
+#include <string>
 #include <thread>
 
 #include "tests/unit/fake_cuda/pc_client.h"
@@ -136,6 +142,39 @@ TEST_F(PcRules, GetDataIntoTheBufferThatIsCuptis) {
 TEST_F(PcRules, GetDataWithoutABufferThatIsCuptis) {
   EXPECT_VIOLATION("pc-no-buffer", start(); PcClient pc; pc.registers = false;
                    sampling(function("k"), pc); pc.drain(););
+}
+
+/// GPU 1 is sampled by another process; ours is `first_gpu`.
+void second_sampler(const char* first_gpu, bool control) {
+  const std::string locks = "rules-" + std::to_string(getpid());
+  setenv("FAKE_CUDA_GPU_LOCKS", locks.c_str(), 1);
+  setenv("FAKE_CUDA_FIRST_GPU", first_gpu, 1);
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const std::string text = "fake-cuda/" + locks + "/1";
+  memcpy(name.sun_path + 1, text.data(), text.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  const int other = socket(AF_UNIX, SOCK_STREAM, 0);
+  REQUIRE(bind(other, reinterpret_cast<const sockaddr*>(&name), size) == 0);
+  start();
+  PcClient pc;
+  CUfunction f = function("k");
+  const bool own = strcmp(first_gpu, "1") != 0;
+  in_launch_exit(f, [&] {
+    REQUIRE(pc.enable() == CUPTI_SUCCESS && pc.configure(12, 1, control) == CUPTI_SUCCESS);
+    if (control) REQUIRE(pc.begin() == (own ? CUPTI_SUCCESS : CUPTI_ERROR_HARDWARE_BUSY));
+  });
+  bool called = false;
+  launch(f);
+  in_launch_exit(f, [&] { called = true; });
+  REQUIRE(called == own);
+  finish();
+}
+
+TEST_F(PcRules, OneProcessSamplesAGpu) {
+  EXPECT_EXIT(second_sampler("1", true), ExitedWithCode(99), "violation second-sampler");
+  EXPECT_EXIT(second_sampler("1", false), ExitedWithCode(99), "violation second-sampler");
+  EXPECT_EXIT(second_sampler("2", true), ExitedWithCode(0), "");
 }
 
 void both_kinds(const char* api, const char* driver, bool pc_first) {

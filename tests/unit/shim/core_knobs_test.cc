@@ -154,6 +154,8 @@ TEST(Control, AnythingUnknownIsInvalidAndLeavesNoRequest) {
       [](gpuprof_control_page& p) { p.lease_serial = 0; },
       [](gpuprof_control_page& p) { p.lease_ms = 0; },
       [](gpuprof_control_page& p) { p.lease_ms = GPUPROF_LEASE_MS_MAX + 1; },
+      [](gpuprof_control_page& p) { p.pc_grant = GPUPROF_PC_GRANT_COUNT; },
+      [](gpuprof_control_page& p) { p.pc_grant_count = GPUPROF_PC_GPUS_MAX + 1; },
   };
   for (const Edit edit : edits) {
     gpuprof_control_page page = valid_page();
@@ -168,6 +170,28 @@ TEST(Control, AnythingUnknownIsInvalidAndLeavesNoRequest) {
   ControlRequest request;
   ASSERT_EQ(read_control(&unterminated, &request), ControlRead::kValid);
   EXPECT_EQ(strlen(request.controller_name), 63u);
+}
+
+TEST(Control, AGrantIsEveryGpuOrTheOnesThatAreListed) {
+  const uint8_t first[16] = {1}, second[16] = {2};
+  gpuprof_control_page page = valid_page();
+  ControlRequest request;
+  EXPECT_FALSE(request.pc_grant.covers(first)) << "without a page nothing is granted";
+  ASSERT_EQ(read_control(&page, &request), ControlRead::kValid);
+  EXPECT_TRUE(request.pc_grant.covers(first)) << "a daemon that knows of no grants";
+  page.pc_grant = GPUPROF_PC_GRANT_LISTED;
+  page.pc_grant_serial = 9;
+  page.pc_grant_count = 1;
+  memcpy(page.pc_gpus[0].bytes, first, sizeof first);
+  memcpy(page.pc_gpus[1].bytes, second, sizeof second);
+  ASSERT_EQ(read_control(&page, &request), ControlRead::kValid);
+  EXPECT_EQ(request.pc_grant.serial, 9u);
+  EXPECT_TRUE(request.pc_grant.covers(first));
+  EXPECT_FALSE(request.pc_grant.covers(second)) << "not within the count";
+  const PcGrant before = request.pc_grant;
+  memcpy(page.pc_gpus[0].bytes, second, sizeof second);
+  ASSERT_EQ(read_control(&page, &request), ControlRead::kValid);
+  EXPECT_FALSE(before == request.pc_grant);
 }
 
 TEST(Control, AWriterThatDiedHalfWayIsTornNotAnEndlessLoop) {
@@ -262,7 +286,9 @@ TEST(Lease, ReleaseAndInvalidPagesEndItAtOnce) {
 TEST(Lease, GrantAtInitLastsUntilAControllerTakesOver) {
   Lease lease;
   lease.grant(GPUPROF_TIER_TRACE, kInitLeaseMs, 0);
-  EXPECT_EQ(lease.update(ControlRead::kAbsent, {}, 1999 * kMs).tier, GPUPROF_TIER_TRACE);
+  const Demand granted = lease.update(ControlRead::kAbsent, {}, 1999 * kMs);
+  EXPECT_EQ(granted.tier, GPUPROF_TIER_TRACE);
+  EXPECT_FALSE(granted.request.pc_grant.all) << "another process may sample the GPUs";
   const Demand expired = lease.update(ControlRead::kAbsent, {}, 2000 * kMs);
   EXPECT_EQ(expired.reason, GPUPROF_REASON_LEASE_EXPIRED);
   lease.grant(GPUPROF_TIER_TRACE, kInitLeaseMs, 0);

@@ -4,7 +4,7 @@ add_library(stub_cupti MODULE stub_cupti.c)
 target_link_libraries(stub_cupti PRIVATE gpuprof_options)
 
 foreach(test cupti_arming_test cupti_faults_test cupti_versions_test cupti_decline_test cupti_modules_test
-        cupti_pcsampling_test cupti_pc_faults_test cupti_pc_guest_test cupti_pc_serialized_test)
+        cupti_pcsampling_test cupti_pc_faults_test cupti_pc_grants_test cupti_pc_guest_test cupti_pc_serialized_test)
   gpuprof_test(${test} LABELS unit
     SOURCES ${test}.cc probe_tap.cc target_process.cc
     LIBS gpuprof::proto gpuprof::shim_core gpuprof::cupti_headers fake_cuda fake_cudart ${CMAKE_DL_LIBS} Threads::Threads)

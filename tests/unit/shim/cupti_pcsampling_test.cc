@@ -18,15 +18,25 @@
 namespace gpuprof::testing {
 namespace {
 
-// As `run` starts a program: nobody writes the control page. The lease of what arms at init is 2 s,
-// which a busy machine may spend elsewhere: one of five targets must be sampled in it.
+// As `run` starts a program: its environment arms it, and the daemon grants it the GPUs. The lease
+// of what arms at init is 2 s, which a busy machine may spend elsewhere: one of five targets must
+// be traced in it.
 TEST(CuptiPcSampling, ContinuousFromTheEnvironment) {
   int status = -1;
   for (int attempt = 0; attempt < 5 && status != 0; ++attempt) {
     status = run_target(armed_with({{"GPU_PROFILED_ARM", "continuous"}}), [] {
                start_driver(false);
                const CUfunction function = load_function("sampled");
-               const ShimView shim;
+               ShimView shim;
+               const bool traced = shim.wait_until(
+                   [&] {
+                     return shim.status().state == GPUPROF_STATE_TRACING &&
+                            shim.status().pc_reason == GPUPROF_PC_REASON_GPU_TAKEN;
+                   },
+                   [&] { launch(function, 200'000); }, 2500);
+               // Until then another process may sample the GPU.
+               if (!traced || counter(shim, GPUPROF_PC_COUNT_ENABLES) != 0) _exit(1);
+               shim.request(GPUPROF_TIER_CONTINUOUS);
                const bool sampled =
                    shim.wait_until([&] { return shim.status().pc_state == GPUPROF_PC_ON; },
                                    [&] { launch(function, 200'000); }, 2500);

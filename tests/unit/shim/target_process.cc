@@ -160,6 +160,15 @@ void ShimView::request(gpuprof_tier tier, uint32_t lease_ms, uint32_t stack_rate
   __atomic_add_fetch(&control_->seq, 1, __ATOMIC_SEQ_CST);
 }
 
+void ShimView::grant(uint64_t serial, const std::vector<gpuprof_gpu_uuid>& gpus) {
+  __atomic_add_fetch(&control_->seq, 1, __ATOMIC_SEQ_CST);
+  control_->pc_grant = GPUPROF_PC_GRANT_LISTED;
+  control_->pc_grant_serial = serial;
+  control_->pc_grant_count = static_cast<uint32_t>(gpus.size());
+  for (size_t i = 0; i < gpus.size(); ++i) control_->pc_gpus[i] = gpus[i];
+  __atomic_add_fetch(&control_->seq, 1, __ATOMIC_SEQ_CST);
+}
+
 bool ShimView::wait_until(const std::function<bool()>& condition,
                           const std::function<void()>& meanwhile, int timeout_ms) const {
   const double deadline = seconds_now() + timeout_ms / 1000.0;

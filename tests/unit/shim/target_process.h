@@ -80,6 +80,8 @@ class ShimView {
   void request(gpuprof_tier tier, uint32_t lease_ms = GPUPROF_LEASE_MS_MAX,
                uint32_t stack_rate = UINT32_MAX, uint32_t pc_period = 0);
   void release() { request(GPUPROF_TIER_OFF); }
+  /// The grant that requests carry from now on; before the first one it is every GPU.
+  void grant(uint64_t serial, const std::vector<gpuprof_gpu_uuid>& gpus);
 
   /// Waits until the page shows `state`; false after `timeout_ms`. `meanwhile` runs between looks.
   bool wait_for(gpuprof_state state, const std::function<void()>& meanwhile = {},
