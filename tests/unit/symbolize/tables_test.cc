@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Symbol tables, perf maps and DWARF on their own, and damaged.
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -117,6 +121,46 @@ TEST_F(TablesTest, PerfMapIsBounded) {
   map.parse(text);
   EXPECT_EQ(map.size(), PerfMap::kMaxEntries);
   EXPECT_EQ(map.find(0x1000).size(), PerfMap::kMaxNameBytes);
+}
+
+// As in a container: process numbers of its own, and a /tmp that is not ours.
+TEST_F(TablesTest, PerfMapIsOfTheTargetsOwnNumberInTheTargetsRoot) {
+  if (geteuid() != 0) GTEST_SKIP() << "name spaces need root";
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t holder = fork();
+  if (holder == 0) {
+    if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) _exit(1);
+    const pid_t target = fork();
+    if (target == 0) {
+      if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+          mount("none", "/tmp", "tmpfs", 0, "size=64k") != 0)
+        _exit(1);
+      std::ofstream("/tmp/perf-" + std::to_string(getpid()) + ".map") << "1000 100 theirs\n";
+      close(ready[1]);  // the last writer: what is written is told
+      for (;;) pause();
+    }
+    const bool told = write(ready[1], &target, sizeof target) == sizeof target;
+    close(ready[1]);
+    waitpid(target, nullptr, 0);
+    _exit(told ? 0 : 1);
+  }
+  close(ready[1]);
+  pid_t target = 0;
+  char end = 0;
+  EXPECT_EQ(read(ready[0], &target, sizeof target), ssize_t{sizeof target});
+  EXPECT_EQ(read(ready[0], &end, 1), 0);
+  close(ready[0]);
+  if (target > 0) {
+    auto space = unwind::AddressSpace::open({static_cast<uint32_t>(target), 0}, files_);
+    EXPECT_TRUE(space.has_value());
+    if (space) {
+      EXPECT_EQ((*space)->namespace_pid(), 1u);
+      EXPECT_EQ(PerfMap(**space).find(0x1010), "theirs");
+    }
+    kill(target, SIGKILL);
+  }
+  waitpid(holder, nullptr, 0);
 }
 
 // Symbols, strings, abbreviations, DIEs and line programs damaged at random: nothing may crash or
