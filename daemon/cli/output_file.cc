@@ -231,6 +231,9 @@ std::string OutputFile::temporary_name() const {
 
 bool OutputFile::is_same_place(const OutputFile& other) const {
   struct stat ours = {}, theirs = {};
+  if (in_place_ && other.in_place_)  // a terminal or /dev/null takes both
+    return ::fstat(file_.get(), &ours) == 0 && ::fstat(other.file_.get(), &theirs) == 0 &&
+           same_file(ours, theirs) && !S_ISCHR(ours.st_mode);
   return !in_place_ && !other.in_place_ && name_ == other.name_ &&
          ::fstat(directory_fd_.get(), &ours) == 0 &&
          ::fstat(other.directory_fd_.get(), &theirs) == 0 && same_file(ours, theirs);

@@ -43,7 +43,7 @@ class OutputFile {
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  // Whether both would get one name.
+  // Whether both would get one name, or be mixed in one pipe or file that is written in place.
   [[nodiscard]] bool is_same_place(const OutputFile& other) const;
 
   // From now on commit() has the deputy give the name, as its file `index`.

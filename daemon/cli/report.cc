@@ -231,7 +231,8 @@ std::string human_summary(const Session& session, const join::JoinResult& result
     if (const std::string text = implausible_line(target, record_of(session, id)); !text.empty())
       row("left out", text);
   }
-  if (!written.empty()) row("open with", "go tool pprof -http=: " + written);
+  if (!written.empty() && written != "/dev/stdout")
+    row("open with", "go tool pprof -http=: " + written);
   return out;
 }
 

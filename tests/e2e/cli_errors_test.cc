@@ -256,6 +256,12 @@ TEST_F(CliErrors, ProfileAndSummaryInOneFile) {
       {"run", "-o", file("one"), "--summary-json", file("below/../one"), "--", "/bin/true"});
   EXPECT_EQ(outcome.status, 2);
   expect_one_line(outcome, "-o and --summary-json name the same file");
+  const Outcome piped = gpu_profiled({"run", "-o", "-", "--summary-json", "-", "--", "/bin/true"});
+  EXPECT_EQ(piped.status, 2);
+  expect_one_line(piped, "-o and --summary-json name the same file");
+  const Outcome nowhere =
+      gpu_profiled({"run", "-o", "/dev/null", "--summary-json", "/dev/null", "--", "/bin/true"});
+  EXPECT_EQ(nowhere.status, 0) << nowhere.err;
 }
 
 TEST_F(CliErrors, FullDisk) {

@@ -46,6 +46,20 @@ TEST_F(CliRun, PprofReadsIt) {
   EXPECT_NE(top.out.find("gamma_launch"), std::string::npos) << top.out;
 }
 
+TEST_F(CliRun, ADashWritesToStandardOutput) {
+  const Outcome outcome =
+      Child({"/bin/sh", "-c",
+             GPU_PROFILED_PATH " run --shim " SHIM_PATH " -o - -- " SHORT_PATH " 300 >x.pb.gz"},
+            setup())
+          .finish();
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.err.find("open with"), std::string::npos) << outcome.err;
+  const Outcome top =
+      Child({"/bin/sh", "-c", "go tool pprof -top -sample_index=gpu_executions x.pb.gz"}, setup())
+          .finish();
+  EXPECT_NE(top.out.find("Total samples = 300"), std::string::npos) << top.out << top.err;
+}
+
 TEST_F(CliRun, ChildrenAreProfiledToo) {
   const std::string both = std::string(SHORT_PATH) + " 50 & " + SHORT_PATH + " 70; wait";
   const Outcome outcome = gpu_profiled(
