@@ -5,6 +5,7 @@
 #include <array>
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "tools/elfgate/checks.h"
@@ -22,13 +23,6 @@ std::string binding_of(const Symbol& symbol) {
   if (symbol.binding == STB_WEAK) return "weak ";
   if (symbol.binding == STB_GNU_UNIQUE) return "unique ";
   return "";
-}
-
-// A version's own symbol (absolute, named as the version), which linkers add to the table.
-bool is_version_mark(const Facts& facts, const Symbol& symbol) {
-  return symbol.is_absolute &&
-         std::find(facts.version_definitions.begin(), facts.version_definitions.end(),
-                   symbol.name) != facts.version_definitions.end();
 }
 
 void check_export(const Symbol& symbol, const Policy& policy, bool is_reported,
@@ -62,10 +56,14 @@ bool tells_cxx_runtime(const Policy& policy, const Findings& findings) {
 
 void check_exports(const Facts& facts, const Policy& policy, Findings& findings) {
   const bool tells_cxx = tells_cxx_runtime(policy, findings);
+  // A version's own symbol, absolute and named as the version, which linkers add to the table.
+  const std::unordered_set<std::string_view> versions(facts.version_definitions.begin(),
+                                                      facts.version_definitions.end());
   std::set<std::string> missing;
   if (policy.exports) missing.insert(policy.exports->begin(), policy.exports->end());
   for (const Symbol& symbol : facts.symbols) {
-    if (!is_export(symbol) || is_version_mark(facts, symbol)) continue;
+    if (!is_export(symbol)) continue;
+    if (symbol.is_absolute && versions.contains(symbol.name)) continue;
     missing.erase(symbol.spelled());
     check_export(symbol, policy, tells_cxx && is_cxx_runtime_name(symbol.name), findings);
   }

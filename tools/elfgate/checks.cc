@@ -2,7 +2,6 @@
 #include "tools/elfgate/checks.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 namespace gpuprof::elfgate {
@@ -22,22 +21,18 @@ bool Findings::wants(std::string_view check) const {
 }
 
 void Findings::add(Violation violation) {
-  if (wants(violation.check)) violations_.push_back(std::move(violation));
+  if (!wants(violation.check)) return;
+  if (++counts_[violation.check] <= kMaxOfOneCheck) violations_.push_back(std::move(violation));
 }
 
 std::vector<Violation> Findings::take() {
-  std::map<std::string_view, size_t> counts;
-  std::vector<Violation> kept;
-  for (Violation& violation : violations_) {
-    if (++counts[violation.check] <= kMaxOfOneCheck) kept.push_back(std::move(violation));
-  }
-  for (const auto& [check, count] : counts) {
+  for (const auto& [check, count] : counts_) {
     if (count <= kMaxOfOneCheck) continue;
-    kept.push_back({check, std::to_string(count - kMaxOfOneCheck) + " more of the same kind",
-                    "not listed", "each as those above", "mend those above and look again"});
+    violations_.push_back({check, std::to_string(count - kMaxOfOneCheck) + " more of the same kind",
+                           "not listed", "each as those above", "mend those above and look again"});
   }
-  violations_.clear();
-  return kept;
+  counts_.clear();
+  return std::exchange(violations_, {});
 }
 
 std::vector<Violation> check_file(const Facts& facts, const Policy& policy,

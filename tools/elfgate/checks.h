@@ -3,6 +3,7 @@
 // What of a file breaks a policy, and what it will break in a target.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,7 @@ class Findings {
  private:
   std::vector<std::string_view> unwanted_;
   std::vector<Violation> violations_;
+  std::map<std::string_view, size_t> counts_;  // by check, kept or not
 };
 
 // `file_name` without its directory.

@@ -19,7 +19,7 @@ static_assert(std::endian::native == std::endian::little,
 
 // Linux maps at most 65536 / sizeof(Elf64_Phdr) headers (fs/binfmt_elf.c); real files have a dozen.
 constexpr size_t kMaxSegments = 1170;
-constexpr size_t kMaxSections = 200'000;
+constexpr size_t kMaxSections = 65536;
 
 std::string elf_error(std::string_view what) {
   const char* text = elf_errmsg(-1);
@@ -135,7 +135,7 @@ Result<std::span<const uint8_t>> ElfImage::at_offset(uint64_t offset, uint64_t s
   if (offset > size_bytes_ || size_bytes > size_bytes_ - offset) {
     return fail(std::string(what) + " reaches beyond the end of the file");
   }
-  if (size_bytes > kMaxTableBytes) return fail(std::string(what) + " is larger than 512 MiB");
+  if (size_bytes > kMaxTableBytes) return fail(std::string(what) + " is larger than 256 MiB");
   const Elf_Data* data =
       elf_getdata_rawchunk(elf_.get(), static_cast<int64_t>(offset), size_bytes, ELF_T_BYTE);
   if (!data || !data->d_buf || data->d_size < size_bytes) {

@@ -29,7 +29,7 @@ struct Section {
 // kMaxTableBytes.
 class ElfImage {
  public:
-  static constexpr uint64_t kMaxTableBytes = uint64_t{512} << 20;
+  static constexpr uint64_t kMaxTableBytes = uint64_t{256} << 20;
 
   static Result<ElfImage> open(const std::string& path);
   // `bytes` must outlive the image.

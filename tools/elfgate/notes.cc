@@ -13,7 +13,7 @@ namespace gpuprof::elfgate {
 namespace {
 
 constexpr uint32_t kStapNoteType = 3;  // _SDT_NOTE_TYPE, systemtap's sys/sdt.h
-constexpr size_t kMaxProbes = 65536;
+constexpr size_t kMaxProbes = 16384;
 
 struct Note {
   uint32_t type;

@@ -291,7 +291,7 @@ std::span<const std::string_view> check_names() { return kChecks; }
 std::vector<KeyHelp> policy_keys() {
   std::vector<KeyHelp> help;
   for (const Key& key : keys()) help.push_back(key.help);
-  help.push_back({"include", "FILE", "what that policy says, from the same directory"});
+  help.push_back({"include", "FILE", "what that policy says; its path is relative to this one's"});
   return help;
 }
 
@@ -300,7 +300,7 @@ Status set_policy_key(Policy& policy, std::string_view key, std::string_view arg
   const Words words = words_of(arguments);
   if (key == "include") {
     if (words.size() != 1) return fail("include takes one FILE");
-    return add_policy_file(policy, directory + "/" + words[0]);
+    return add_policy_file(policy, words[0][0] == '/' ? words[0] : directory + "/" + words[0]);
   }
   for (const Key& known : keys()) {
     if (known.help.key != key) continue;

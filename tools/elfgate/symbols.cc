@@ -15,6 +15,9 @@ constexpr int64_t kAndroidRelSize = 0x60000010;
 constexpr int64_t kAndroidRelaSize = 0x60000012;
 constexpr int64_t kAndroidRelrSize = 0x6fffe001;
 
+// Many symbols may share one long name. libLLVM's have 4 MB together.
+constexpr uint64_t kMaxNamesBytes = uint64_t{256} << 20;
+
 uint32_t word_at(std::span<const uint8_t> table, uint64_t index) {
   uint32_t word = 0;
   std::memcpy(&word, table.data() + index * sizeof(word), sizeof(word));
@@ -190,11 +193,15 @@ Result<std::vector<Symbol>> read_symbols(const ElfImage& image, const DynamicSec
   if (!table) return fail(table.error());
   if (Status read = versions.read_indexes(image, dynamic, *count); !read) return fail(read.error());
   symbols.reserve(*count - 1);
+  uint64_t name_bytes = 0;
   for (uint64_t i = 1; i < *count; ++i) {
     Elf64_Sym entry;
     std::memcpy(&entry, table->data() + i * sizeof(entry), sizeof(entry));
     const auto name = dynamic.string_at(entry.st_name, "a symbol's name");
     if (!name) return fail(name.error());
+    name_bytes += name->size();
+    if (name_bytes > kMaxNamesBytes)
+      return fail("the symbols' names are longer than 256 MiB together");
     Symbol symbol;
     symbol.name = *name;
     symbol.is_defined = entry.st_shndx != SHN_UNDEF;

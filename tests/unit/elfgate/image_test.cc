@@ -125,6 +125,48 @@ TEST(Image, AnyByteMayBeWrong) {
   }
 }
 
+// A library of `count` symbols that all have one name of `length` bytes.
+Image one_name_library(uint32_t count, uint32_t length) {
+  constexpr uint64_t kTables = 0x1000;
+  const uint64_t hash = kTables;  // DT_HASH: only its second word, the count, is asked for
+  const uint64_t strings = hash + 8;
+  const uint64_t symbols = strings + 1 + length + 1;
+  Image image(symbols + uint64_t{count} * sizeof(Elf64_Sym));
+  const uint64_t size = image.size();
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_ident[EI_VERSION] = EV_CURRENT;
+  header.e_type = ET_DYN;
+  header.e_machine = EM_X86_64;
+  header.e_version = EV_CURRENT;
+  header.e_ehsize = sizeof(header);
+  header.e_phoff = sizeof(header);
+  header.e_phentsize = sizeof(Elf64_Phdr);
+  header.e_phnum = 2;
+  put(image, 0, header);
+  constexpr uint64_t kDynamic = 0x200;
+  put(image, sizeof(header), Elf64_Phdr{PT_LOAD, PF_R, 0, 0, 0, size, size, 0x1000});
+  put(image, sizeof(header) + sizeof(Elf64_Phdr),
+      Elf64_Phdr{PT_DYNAMIC, PF_R, kDynamic, kDynamic, 0, 0x100, 0x100, 8});
+  const uint64_t dynamic[] = {DT_HASH,   hash,   DT_STRTAB, strings, DT_STRSZ, uint64_t{length} + 2,
+                              DT_SYMTAB, symbols};
+  std::memcpy(image.data() + kDynamic, dynamic, sizeof(dynamic));
+  put(image, hash + 4, count);
+  std::fill_n(image.begin() + static_cast<ptrdiff_t>(strings) + 1, length, 'x');
+  for (uint64_t i = 0; i < count; ++i)
+    put(image, symbols + i * sizeof(Elf64_Sym), Elf64_Sym{1, 0x12, 0, 1, 0, 0});
+  return image;
+}
+
+TEST(Image, ManySymbolsOfOneLongNameAreBounded) {
+  EXPECT_EQ(error_of(one_name_library(1000, 50'000)), "no error");
+  EXPECT_EQ(error_of(one_name_library(10'000, 50'000)),
+            "the symbols' names are longer than 256 MiB together");
+  EXPECT_EQ(error_of(one_name_library(10, 70'000)), "a symbol's name is longer than 64 KiB");
+}
+
 TEST(Image, FilesThatAreNone) {
   EXPECT_EQ(ElfImage::open("/proc/self/nonexistent").error(), "No such file or directory");
   EXPECT_EQ(ElfImage::open("/dev/null").error(), "not a regular file");

@@ -33,9 +33,7 @@ TEST(RunPath, TheOldTagHasAKeyOfItsOwn) {
 }
 
 // What a packager asks: the compat libcuda is found before the driver's.
-constexpr std::string_view kCompatFirst =
-    "runpath-first *cuda_compat*/compat\nrunpath-order *cuda_compat*/compat "
-    "/run/opengl-driver/lib";
+constexpr std::string_view kCompatFirst = "include " POLICIES "/cuda-compat.policy";
 
 TEST(RunPath, CompatBeforeTheDriver) {
   EXPECT_THAT(
@@ -74,8 +72,18 @@ TEST(RunPath, NotPrependedIsAViolation) {
 TEST(RunPath, AMissingEntryIsAViolation) {
   EXPECT_THAT(violations_of(with_path("DT_RUNPATH", "/x/cuda_compat/compat:/y"), kCompatFirst),
               ElementsAre("runpath: no entry matches /run/opengl-driver/lib (DT_RUNPATH)"));
-  EXPECT_THAT(violations_of(Fixture(), kCompatFirst),
+  EXPECT_THAT(violations_of(Fixture(), kCompatFirst), ElementsAre(HasSubstr("has no run path")));
+  EXPECT_THAT(violations_of(Fixture(), "runpath-first /x"),
               ElementsAre(HasSubstr("the first entry is missing")));
+}
+
+TEST(RunPath, CompatAndTheDriverThemselvesAreExempt) {
+  Fixture driver;
+  driver.set("SONAME", "libcuda.so.1").add_dynamic_text("DT_NEEDED", "libcuda.so.1");
+  EXPECT_THAT(violations_of(driver, kCompatFirst), IsEmpty());
+  driver.set("SONAME", "libplugin.so");
+  EXPECT_THAT(violations_of(driver, kCompatFirst),
+              ElementsAre(HasSubstr("needs libcuda.so.1"), HasSubstr("has no run path")));
 }
 
 TEST(RunPath, TheLoaderIgnoresTheOldTagBesideTheNew) {
