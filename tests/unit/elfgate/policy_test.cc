@@ -14,7 +14,6 @@
 namespace gpuprof::elfgate {
 namespace {
 
-using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
