@@ -5,7 +5,8 @@
 # Build and test tools, from Debian 12 itself.
 packages_main=(
   build-essential pkg-config cmake ninja-build git ca-certificates
-  clang libclang-rt-14-dev llvm clang-format shellcheck binutils file
+  clang libclang-rt-14-dev clang-format shellcheck binutils file
+  llvm # yaml2obj too, which makes the fixtures of elfgate's tests
   protobuf-compiler libprotobuf-dev libcli11-dev libspdlog-dev libexpected-dev
   libxxhash-dev libzstd-dev zlib1g-dev libbz2-dev liblzma-dev libcap-dev nettle-dev
   libgtest-dev libgmock-dev libbenchmark-dev
