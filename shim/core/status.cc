@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
 
 #include "shim/core/clock.h"
 #include "shim/core/knobs.h"

@@ -47,8 +47,9 @@ class Bench:
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="gpuprof-e2e-"))
         self.programs = self.dir / "programs"
         self.programs.mkdir()
-        self.daemon = self.build / "daemon/gpu-profiled"
-        self.shim = self.build / "shim/libgpu-profiled-cupti.so"
+        # GPU_PROFILED_TEST_*: other builds of the products, as scripts/build-portable makes them.
+        self.daemon = pathlib.Path(os.environ.get("GPU_PROFILED_TEST_DAEMON", self.build / "daemon/gpu-profiled"))
+        self.shim = pathlib.Path(os.environ.get("GPU_PROFILED_TEST_SHIM", self.build / "shim/libgpu-profiled-cupti.so"))
         self.mode = mode
         self.processes = []
         for path in (self.build / "tests/e2e/workload").iterdir():
