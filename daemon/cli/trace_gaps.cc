@@ -64,7 +64,9 @@ void TraceGaps::update(const target::ShimStatus& status, uint64_t now_ns) {
   // Until it has recorded for us, and in the first turn, all that it tells was before.
   if (status.arms <= first_arms_) off_before_ns_ = std::max(off_before_ns_, status.off_ns);
   if (status.arms < first_arms_) return;
-  if (status.state == GPUPROF_STATE_INERT && status.reason == GPUPROF_REASON_QUIRK)
+  const bool lost =
+      status.reason == GPUPROF_REASON_QUIRK || status.reason == GPUPROF_REASON_FATAL_ERROR;
+  if (status.state == GPUPROF_STATE_INERT && lost)
     ended_by_ = status.reason_text.empty() ? "no reason given" : status.reason_text;
   open_ = status.off_since_ns != 0;
   count_ = uint64_t{status.arms} - first_arms_ + (open_ ? 1 : 0);

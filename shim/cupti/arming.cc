@@ -39,11 +39,6 @@ const char* name_of(RecordKind kind) {
 /// CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER (12.3), a uint8_t.
 constexpr uint32_t kPerThreadBuffers = 9;
 
-constexpr char kLost[] =
-    "CUPTI traces nothing in this process since it refused to start PC sampling; restart the "
-    "process "
-    "to profile it";
-
 const char* text_of(gpuprof_reason reason) {
   switch (reason) {
     case GPUPROF_REASON_RELEASED:
@@ -132,7 +127,9 @@ void Arming::disable_activity(const Guard& guard) noexcept {
 
 void Arming::enter_tracing() noexcept {
   shim::set_epoch(shim::correlations().epoch());
-  shim::set_recording(true, shim::monotonic_ns());
+  const uint64_t now_ns = shim::monotonic_ns();
+  recording_since_ns_.store(now_ns, std::memory_order_relaxed);
+  shim::set_recording(true, now_ns);
   shim::count_arm();
   armed_ = true;
   discarding_.store(false, std::memory_order_relaxed);
@@ -199,10 +196,14 @@ void Arming::on_launch_exit(const CUpti_CallbackData& data, bool captured) noexc
   switching_ = false;
 }
 
-void Arming::lose() noexcept {
-  shim::set_recording(false, shim::monotonic_ns());
-  shim::log_line("%s", kLost);
-  go_inert(GPUPROF_REASON_QUIRK, kLost);
+void Arming::lose(gpuprof_reason reason, const char* text) noexcept {
+  if (phase() == Phase::kTracing) {
+    const uint64_t flushed_ns = last_flush_ns_.load(std::memory_order_relaxed);
+    const uint64_t begun_ns = recording_since_ns_.load(std::memory_order_relaxed);
+    shim::set_recording(false, flushed_ns > begun_ns ? flushed_ns : begun_ns);
+  }
+  shim::log_line("%s", text);
+  go_inert(reason, text);
 }
 
 // --- InitializeInjection -------------------------------------------------------------------------
@@ -349,8 +350,8 @@ void Arming::begin_disarming(const shim::Demand& demand, uint64_t now_ns) noexce
 /// FlushAll(0), every 100 ms: CUPTI's own flush period returns full buffers only and held an idle
 /// GPU's records for 15 s.
 void Arming::flush(uint64_t now_ns) noexcept {
-  if (now_ns - last_flush_ns_ < kFlushPeriodNs / 2) return;
-  last_flush_ns_ = now_ns;
+  if (now_ns - last_flush_ns_.load(std::memory_order_relaxed) < kFlushPeriodNs / 2) return;
+  last_flush_ns_.store(now_ns, std::memory_order_relaxed);
   const Guard guard = Guard::lock();
   if (phase() == Phase::kInert) return;
   if (pc_sampling().holds_flushes(guard, shim::monotonic_ns())) return;
@@ -366,7 +367,7 @@ void Arming::drain(bool wanted, uint64_t now_ns) noexcept {
   if (armed_ && waited_ns < kDrainGraceNs) return;
   if (armed_ && !drain_flushed_) {
     drain_flushed_ = true;
-    last_flush_ns_ = now_ns;
+    last_flush_ns_.store(now_ns, std::memory_order_relaxed);
     (void)guard.flush_all(false);
   }
   if (buffers_.outstanding() == 0) {
@@ -384,8 +385,8 @@ void Arming::drain(bool wanted, uint64_t now_ns) noexcept {
     }
     return;
   }
-  if (now_ns - last_flush_ns_ >= kFlushPeriodNs) {
-    last_flush_ns_ = now_ns;
+  if (now_ns - last_flush_ns_.load(std::memory_order_relaxed) >= kFlushPeriodNs) {
+    last_flush_ns_.store(now_ns, std::memory_order_relaxed);
     (void)guard.flush_all(false);
   }
   if (waited_ns < kDrainTimeoutNs) return;

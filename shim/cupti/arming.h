@@ -108,10 +108,11 @@ class Arming {
   /// `captured`: it became a graph node.
   void on_launch_exit(const CUpti_CallbackData& data, bool captured) noexcept;
 
-  /// CUPTI calls nobody back and records nothing any more, as after a start of PC sampling that it
-  /// refused because another process samples the GPU (13.0, H200). Inert: a new subscription was
-  /// called back again, but recorded nothing, and the program ended with SIGSEGV soon after.
-  void lose() noexcept;
+  /// CUPTI traces nothing any more: after a fatal error, and after a start of PC sampling that it
+  /// refused because another process samples the GPU (13.0, H200; a new subscription was called
+  /// back again then, but recorded nothing, and the program ended with SIGSEGV soon after). Inert.
+  /// What CUPTI held is lost, so nothing counts as recorded since the last flush. Any thread.
+  void lose(gpuprof_reason reason, const char* text) noexcept;
 
   /// State and tier of the page follow PC sampling. With the Guard.
   void show_tracing() noexcept;
@@ -157,6 +158,8 @@ class Arming {
   std::atomic<bool> discarding_{false};
   std::atomic<bool> was_on_once_{false};  // activity, in the life of the process
   std::atomic<uint64_t> last_call_ns_{0};
+  std::atomic<uint64_t> last_flush_ns_{0};  // written by the service thread
+  std::atomic<uint64_t> recording_since_ns_{0};
   std::atomic<uint32_t> calls_{0};  // under way, of all threads
 
   // Set by configure().
@@ -181,7 +184,6 @@ class Arming {
   uint64_t drain_since_ns_ = 0;
 
   // Service thread only (and init, before that thread runs).
-  uint64_t last_flush_ns_ = 0;
   uint64_t retry_at_ns_ = 0;
   uint64_t back_off_ns_ = 0;
   char failure_[256] = {};

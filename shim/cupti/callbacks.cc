@@ -174,7 +174,7 @@ void on_resource(CUpti_CallbackId id, const CUpti_ResourceData& data) noexcept {
 /// CUPTI has met an error that it does not survive, and tears itself down after this callback.
 void on_fatal_error() noexcept {
   const CallbackScope scope;
-  arming().go_inert(GPUPROF_REASON_FATAL_ERROR, "CUPTI reported a fatal error");
+  arming().lose(GPUPROF_REASON_FATAL_ERROR, "CUPTI reported a fatal error");
 }
 
 }  // namespace

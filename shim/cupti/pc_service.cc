@@ -232,7 +232,11 @@ void PcSampling::refuse_device(uint32_t number, const PcRefusal& refusal,
   withdraw(number);
   shim::log_line("GPU %u is not sampled: %s", number, refusal.text);
   publish();
-  if (refusal.deaf) arming().lose();
+  if (refusal.deaf) {
+    arming().lose(GPUPROF_REASON_QUIRK,
+                  "CUPTI traces nothing in this process since it refused to start PC sampling; "
+                  "restart the process to profile it");
+  }
 }
 
 void PcSampling::refuse_context(uint32_t context_id) noexcept {

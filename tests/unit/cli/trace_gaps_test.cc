@@ -119,21 +119,23 @@ TEST(TraceGaps, AnExitEndsTheGap) {
 
 // A refused start of PC sampling ends what CUPTI traces; nobody overwrote anything.
 TEST(TraceGaps, AShimThatEndsTracingSaysWhy) {
-  TraceGaps gaps;
-  gaps.begin(page(0, 0, 0), true, 10 * kSecond, 10 * kSecond);
-  gaps.renewed(kLeaseMs, 19 * kSecond);
-  target::ShimStatus ended = page(1, 13 * kSecond, 0, 20 * kSecond);
-  ended.state = GPUPROF_STATE_INERT;
-  ended.reason = GPUPROF_REASON_QUIRK;
-  ended.reason_text = "CUPTI traces nothing; restart the process";
-  gaps.update(ended, 20 * kSecond);
-  ended.reason = GPUPROF_REASON_EXITING;  // the cause stays
-  gaps.update(ended, 20 * kSecond);
-  EXPECT_EQ(gaps.total_ns(), 7 * kSecond);
-  EXPECT_STREQ(cause_name(gaps.cause()), "ended");
-  EXPECT_NE(gaps.line(42).find("for good (CUPTI traces nothing; restart the process)"),
-            std::string::npos)
-      << gaps.line(42);
+  for (const auto reason : {GPUPROF_REASON_QUIRK, GPUPROF_REASON_FATAL_ERROR}) {
+    TraceGaps gaps;
+    gaps.begin(page(0, 0, 0), true, 10 * kSecond, 10 * kSecond);
+    gaps.renewed(kLeaseMs, 19 * kSecond);
+    target::ShimStatus ended = page(1, 13 * kSecond, 0, 20 * kSecond);
+    ended.state = GPUPROF_STATE_INERT;
+    ended.reason = reason;
+    ended.reason_text = "CUPTI traces nothing; restart the process";
+    gaps.update(ended, 20 * kSecond);
+    ended.reason = GPUPROF_REASON_EXITING;  // the cause stays
+    gaps.update(ended, 20 * kSecond);
+    EXPECT_EQ(gaps.total_ns(), 7 * kSecond);
+    EXPECT_STREQ(cause_name(gaps.cause()), "ended");
+    EXPECT_NE(gaps.line(42).find("for good (CUPTI traces nothing; restart the process)"),
+              std::string::npos)
+        << gaps.line(42);
+  }
 }
 
 TEST(TraceGaps, NumbersThatCannotBeTrueAreLeftOut) {

@@ -134,6 +134,7 @@ TEST(CuptiPcFaults, AfterABusyStartNoCallIsMade) {
                 static_cast<uint32_t>(GPUPROF_PC_REASON_COUNTERS_BUSY));
       EXPECT_NE(target.why().find("one process at a time"), std::string::npos) << target.why();
       EXPECT_EQ(target.shim.status().pc_contexts, 0u);
+      EXPECT_NE(target.shim.status().off_since_ns, 0u) << "the gap is told";
       target.shim.release();
       for (int i = 0; i < 100; ++i) target.run();
       target.shim.request(tier);
@@ -372,6 +373,7 @@ TEST(CuptiPcFaults, AFatalErrorEndsEverythingQuietly) {
     fake_cuda_set("fatal_error", "1");
     target.run();
     EXPECT_EQ(target.shim.status().state, GPUPROF_STATE_INERT);
+    EXPECT_NE(target.shim.status().off_since_ns, 0u) << "the gap is told";
     EXPECT_EQ(target.shim.status().pc_state, GPUPROF_PC_OFF);
     for (int i = 0; i < 100; ++i) target.run();
     target.shim.request(GPUPROF_TIER_CONTINUOUS);
