@@ -3,12 +3,17 @@
 
 #include <iterator>
 
+#include "daemon/cli/duration.h"
 #include "daemon/cli/report_parts.h"
 #include "daemon/cubin/image.h"
 #include "daemon/target/module_reader.h"
+#include "daemon/target/text.h"
 
 namespace gpuprof::cli {
 namespace {
+
+// A wait that is not worth a line, where the GPU was sampled after it.
+constexpr uint64_t kShortWaitNs = 1'000'000'000;
 
 // In the order of enum gpuprof_pc_counter.
 constexpr const char* kCounterNames[] = {"samples",
@@ -152,8 +157,46 @@ void write_pc_result(JsonWriter& json, const PcResult& result) {
   write_cubins(json, result.cubins);
 }
 
+namespace {
+
+void write_gpus(JsonWriter& json, const std::vector<target::GpuUse>& gpus) {
+  json.key("gpus");
+  json.begin_array();
+  for (const target::GpuUse& use : gpus) {
+    json.begin_object();
+    json.field("id", use.device);
+    json.field("uuid", target::gpu_uuid(use.gpu));
+    json.field("sampled_ns", use.sampled_ns);
+    json.field("waited_ns", use.waited_ns);
+    json.key("taken_by");
+    if (use.taken_by != 0)
+      json.value(use.taken_by);
+    else
+      json.null();
+    json.end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace
+
+std::string gpu_line(uint32_t pid, const target::GpuUse& use) {
+  if (use.taken_by == 0 || (use.sampled_ns != 0 && use.waited_ns < kShortWaitNs)) return {};
+  const std::string who = "process " + std::to_string(pid);
+  const std::string gpu = "GPU " + std::to_string(use.device);
+  const std::string holder = " in process " + std::to_string(use.taken_by);
+  if (use.sampled_ns == 0)
+    return who + ": " + gpu + " is PC-sampled" + holder +
+           "; one process a GPU at a time; this one is traced: use --pid " + std::to_string(pid) +
+           " alone to sample it";
+  return who + ": " + gpu + " was PC-sampled" + holder + " for " +
+         human_duration(std::chrono::nanoseconds(use.waited_ns)) + ", and here for " +
+         human_duration(std::chrono::nanoseconds(use.sampled_ns)) + "; one process a GPU at a time";
+}
+
 void write_pc_sampling(JsonWriter& json, const Options& options, const target::PcStatus& pc,
-                       const PcCounters& before, const PcResult& result) {
+                       const PcCounters& before, const std::vector<target::GpuUse>& gpus,
+                       const PcResult& result) {
   json.key("pc_sampling");
   json.begin_object();
   json.field("asked", pc_tier_name(options.tier));
@@ -162,6 +205,7 @@ void write_pc_sampling(JsonWriter& json, const Options& options, const target::P
   if (!pc.reason_text.empty()) json.field("text", pc.reason_text);
   json.field("period_log2_cycles", pc.period != 0 ? pc.period : result.period);
   json.field("contexts", pc.contexts);
+  write_gpus(json, gpus);
   json.key("shim");  // the shim's own counts
   json.begin_object();
   for (size_t i = 0; i < std::size(kCounterNames); ++i)

@@ -15,6 +15,7 @@
 #include "daemon/cubin/store.h"
 #include "daemon/join/assemble.h"
 #include "daemon/join/joiner.h"
+#include "daemon/target/gpu_arbiter.h"
 #include "daemon/target/shim_status.h"
 
 namespace gpuprof::cli {
@@ -39,9 +40,15 @@ struct PcResult {
 void write_pc_result(JsonWriter& json, const PcResult& result);
 
 // The member pc_sampling of a target's open object: what was asked, what the shim says, the result.
-// The shim's counters are told since we came: less what stood in `before`.
+// The shim's counters are told since we came: less what stood in `before`. `gpus`: what it sampled,
+// and what others had.
 void write_pc_sampling(JsonWriter& json, const Options& options, const target::PcStatus& pc,
-                       const PcCounters& before, const PcResult& result);
+                       const PcCounters& before, const std::vector<target::GpuUse>& gpus,
+                       const PcResult& result);
+
+// A GPU that process `pid` wanted to sample and another one had, in one line with what to do;
+// empty: none had it, or not for long.
+std::string gpu_line(uint32_t pid, const target::GpuUse& use);
 
 // One object.
 void write_store(JsonWriter& json, const cubin::StoreStats& stats);

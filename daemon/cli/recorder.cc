@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "daemon/base/clock.h"
 #include "daemon/target/process.h"
@@ -28,18 +27,6 @@ constexpr uint64_t kRefreshShare = 20;   // looking at maps takes at most 1/20 o
 const symbolize::SymbolizedPc kUnresolved;
 // What unresolved pcs of a process whose maps were never read point into.
 const std::vector<symbolize::Module> kUnknownModules = {{"[unknown]", "", 0, UINT64_MAX}};
-
-std::string uuid_text(const uint8_t (&uuid)[16]) {
-  if (std::all_of(uuid, uuid + 16, [](uint8_t byte) { return byte == 0; })) return {};
-  std::string out = "GPU-";  // as nvidia-smi -L prints it
-  char hex[3];
-  for (int i = 0; i < 16; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) out += '-';
-    std::snprintf(hex, sizeof hex, "%02x", uuid[i]);
-    out += hex;
-  }
-  return out;
-}
 
 std::string executable_of(uint32_t pid) {
   char path[PATH_MAX];
@@ -400,7 +387,7 @@ join::DeviceInfo Recorder::device(ProcessId process, uint32_t device_id) {
   const auto it = record->devices.find(device_id);
   if (it == record->devices.end()) return {};
   return {target::printable(std::string_view(it->second.name, sizeof it->second.name)),
-          uuid_text(it->second.uuid)};
+          target::gpu_uuid(it->second.uuid)};
 }
 
 std::string_view Recorder::kernel_name(ProcessId process, uint64_t name_id) {

@@ -21,10 +21,23 @@ constexpr const char* kProbeNames[GPUPROF_PROBE_COUNT] = {
 constexpr const char* kEndNames[unwind::kStackEndCount] = {
     "invalid", "whole", "cut", "no_cfi", "no_module", "bad_frame", "too_deep", "no_stack"};
 
+constexpr size_t kMostTaken = 8;  // rows of the summary
+
 template <class Array>
 uint64_t sum(const Array& values) {
   uint64_t out = 0;
   for (const uint64_t value : values) out += value;
+  return out;
+}
+
+// A line for each GPU that a target wanted to sample and another one had.
+std::vector<std::string> gpus_taken(const Session& session) {
+  std::vector<std::string> out;
+  for (const auto& [id, target] : session.controlled()) {
+    for (const target::GpuUse& use : target.gpus) {
+      if (std::string line = gpu_line(id.pid, use); !line.empty()) out.push_back(std::move(line));
+    }
+  }
   return out;
 }
 
@@ -116,7 +129,7 @@ void write_control(JsonWriter& json, const Options& asked, const Controlled& tar
     json.value(target.status.arms);
   json.field("modules", target.status.module_count);
   if (asked.tier > GPUPROF_TIER_TRACE)
-    write_pc_sampling(json, asked, target.pc, target.pc_counters_before, pc);
+    write_pc_sampling(json, asked, target.pc, target.pc_counters_before, target.gpus, pc);
   json.field("exited", target.exited);
   json.field("gap_ns", gap_ns(target, record));
   json.key("gaps");
@@ -231,6 +244,10 @@ std::string human_summary(const Session& session, const join::JoinResult& result
     if (const std::string text = implausible_line(target, record_of(session, id)); !text.empty())
       row("left out", text);
   }
+  const std::vector<std::string> taken = gpus_taken(session);
+  for (size_t i = 0; i < taken.size() && i < kMostTaken; ++i) row("not sampled", taken[i]);
+  if (taken.size() > kMostTaken)
+    row("not sampled", std::to_string(taken.size() - kMostTaken) + " more (--summary-json)");
   if (!written.empty() && written != "/dev/stdout")
     row("open with", "go tool pprof -http=: " + written);
   return out;
@@ -313,6 +330,10 @@ std::vector<std::string> profile_comments(const Session& session, const join::Jo
     if (std::string text = target.gaps.line(id.pid); !text.empty()) out.push_back(std::move(text));
     if (!target.trouble.empty()) out.push_back(target.trouble);
     if (out.size() > 64) break;
+  }
+  for (std::string& line : gpus_taken(session)) {
+    if (out.size() > 64) break;
+    out.push_back(std::move(line));
   }
   return out;
 }

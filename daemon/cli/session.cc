@@ -53,7 +53,8 @@ Session::Session(const Options& options, Console& console)
       recorder_([this](ProcessId process, const gpuprof_process_v1& record) {
         if (!finishing_ && newcomers_.size() < kMaxNewcomers)
           newcomers_.push_back({process, record.memfd});
-      }) {}
+      }),
+      arbiter_(monotonic_ns()) {}
 
 Result<std::unique_ptr<Session>> Session::create(const Options& options, Console& console) {
   if (auto ok = check_capabilities(); !ok) return tl::unexpected<Error>(ok.error());
@@ -150,7 +151,12 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   if (auto ok = channel->acquire("gpu-profiled"); !ok) return refuse(ok.error());
   recorder_.add_process(process, was_running ? baseline_of(*status) : ShimBaseline());
   if (auto ok = probes_->watch(process.process()); !ok) return refuse(ok.error());
-  if (auto ok = channel->request(request()); !ok) return refuse(ok.error());
+  target::ControlRequest wish = request();
+  ask_for_gpus(*status, target, wish);
+  if (auto ok = channel->request(wish); !ok) {
+    give_up_gpus(target);
+    return refuse(ok.error());
+  }
   target.channel = std::move(*channel);
   return {};
 }
@@ -193,6 +199,7 @@ void Session::retire_images_before(ProcessId process) {
     if (id.process() != process.process() || id.image >= process.image || target.exited) continue;
     target.exited = true;
     target.forgotten = true;
+    give_up_gpus(target);
     recorder_.device_modules().memory_gone(id);
     if (target.channel) {
       if (auto status = target.channel->read_status()) {
@@ -240,6 +247,7 @@ void Session::adopt_newcomers() {
 void Session::note_exit(Controlled& target) {
   target.exited = true;
   target.forgotten = true;
+  give_up_gpus(target);
   if (target.channel) {
     // The descriptor outlives the process: its final totals are still there.
     if (auto status = target.channel->read_status()) {
@@ -255,14 +263,15 @@ void Session::note_exit(Controlled& target) {
   target.pidfd.reset();
 }
 
-void Session::renew_lease(Controlled& target) {
-  auto ok = target.channel->renew();
-  if (ok) {
+void Session::renew_lease(Controlled& target) { lease_written(target, target.channel->renew()); }
+
+void Session::lease_written(Controlled& target, const Status& written) {
+  if (written) {
     target.gaps.renewed(kLeaseMs, monotonic_ns());
     return;
   }
-  target.gaps.renewal_failed(ok.error().message);
-  if (target.trouble.empty()) target.trouble = ok.error().message;
+  target.gaps.renewal_failed(written.error().message);
+  if (target.trouble.empty()) target.trouble = written.error().message;
 }
 
 void Session::look_after(Controlled& target, uint64_t now_ns) {
@@ -316,6 +325,7 @@ void Session::tick(milliseconds wait) {
   adopt_newcomers();
   for (Controlled* target : exits) note_exit(*target);
   for (auto& [id, target] : controlled_) look_after(target, now);
+  share_gpus(now);
 }
 
 bool Session::any_alive() const {
@@ -362,6 +372,7 @@ join::JoinResult Session::finish(milliseconds patience, const std::function<bool
     if (auto status = target.channel->read_status()) take_status(target, *status);
   }
   finishing_ = true;
+  for (auto& [id, target] : controlled_) give_up_gpus(target);
   for (auto& [id, target] : controlled_) {
     if (!target.channel || !target.channel->acquired() || target.exited) continue;
     if (auto ok = target.channel->release(); !ok && target.trouble.empty())

@@ -10,7 +10,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/process_id.h"
@@ -23,6 +25,7 @@
 #include "daemon/cli/trace_gaps.h"
 #include "daemon/join/joiner.h"
 #include "daemon/probe/probe_session.h"
+#include "daemon/target/gpu_arbiter.h"
 #include "daemon/target/shim_channel.h"
 #include "daemon/target/shim_file.h"
 
@@ -50,7 +53,9 @@ struct Controlled {
   bool forgotten = false;  // its records are drained and its books closed
   bool trouble_told = false;
   bool pc_refusal_told = false;
-  uint32_t attempts = 0;  // to take control of it
+  std::vector<target::GpuUse> gpus;  // once it has ended, or the session
+  uint64_t next_claims_ns = 0;       // not read before, where it could not be read
+  uint32_t attempts = 0;             // to take control of it
   CareSchedule care;
 };
 
@@ -96,6 +101,13 @@ class Session {
   void retire_images_before(ProcessId process);
   void look_after(Controlled& target, uint64_t now_ns);
   void renew_lease(Controlled& target);
+  void lease_written(Controlled& target, const Status& written);
+  // session_gpus.cc: who may PC-sample which GPU.
+  void ask_for_gpus(const target::ShimStatus& status, Controlled& target,
+                    target::ControlRequest& request);
+  void share_gpus(uint64_t now_ns);
+  void give_up_gpus(Controlled& target);
+  void tell_taken(const Controlled& target);
   void note_exit(Controlled& target);
   void take_status(Controlled& target, target::ShimStatus status);
   bool all_disarmed();
@@ -113,6 +125,9 @@ class Session {
   };
   std::deque<Newcomer> newcomers_;
   bool children_trouble_told_ = false;
+  target::GpuArbiter arbiter_;
+  uint64_t next_sharing_ns_ = 0;
+  std::set<std::pair<target::GpuUuid, uint32_t>> taken_told_;  // GPU, and the process that has it
   std::string pc_refusal_told_;  // why, so that a hundred ranks say it once
   bool table_full_told_ = false;
   bool finishing_ = false;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/target/text.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdio>
 
 namespace gpuprof::target {
 namespace {
@@ -47,6 +49,18 @@ std::string printable(std::string_view text, size_t max_bytes) {
     if (out.size() + length > max_bytes) break;
     out.append(text, at, length);
     at += length;
+  }
+  return out;
+}
+
+std::string gpu_uuid(std::span<const uint8_t, 16> uuid) {
+  if (std::all_of(uuid.begin(), uuid.end(), [](uint8_t byte) { return byte == 0; })) return {};
+  std::string out = "GPU-";
+  char hex[3];
+  for (size_t i = 0; i < uuid.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) out += '-';
+    std::snprintf(hex, sizeof hex, "%02x", uuid[i]);
+    out += hex;
   }
   return out;
 }

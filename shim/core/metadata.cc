@@ -69,6 +69,7 @@ void replay_drops() {
 bool publish_device(const gpuprof_device_v1& device) {
   if (device.device_id >= kMaxDevices || !owned()) return false;
   gpuprof_device_v1 fresh = device;
+  set_pc_gpu(device.device_id, device.uuid);  // first: a device that is known may be wanted
   {
     SpinGuard guard(lock);
     gpuprof_device_v1& known = devices[device.device_id];
@@ -77,7 +78,6 @@ bool publish_device(const gpuprof_device_v1& device) {
     known = fresh;
     device_known[device.device_id] = true;
   }
-  set_pc_gpu(device.device_id, device.uuid);
   emit(GPUPROF_PROBE_DEVICE, &fresh, 1);
   return true;
 }

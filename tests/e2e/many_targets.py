@@ -94,7 +94,8 @@ def start_targets(bench, count):
     targets = []
     for index in range(count):
         session = write_session(bench.dir, index, count)
-        env = bench.env(CUDA_INJECTION64_PATH=bench.shim, FAKE_CUDA_TRUTH=bench.truth_file(f"truth{index}"))
+        env = bench.env(CUDA_INJECTION64_PATH=bench.shim, FAKE_CUDA_TRUTH=bench.truth_file(f"truth{index}"),
+                        FAKE_CUDA_FIRST_GPU=index)  # one process a GPU is sampled
         targets.append(bench.spawn(bench.player(session), env, stdout=subprocess.DEVNULL))
     for target in targets:
         wait_for_memfd(target.pid)

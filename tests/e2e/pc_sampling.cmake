@@ -7,6 +7,12 @@ foreach(case continuous documented_keys late_attach views saved_cubins short_liv
     --build ${CMAKE_BINARY_DIR})
   set_tests_properties(pc_sampling.${case} PROPERTIES LABELS "e2e" TIMEOUT ${timeout} SKIP_RETURN_CODE 77 RUN_SERIAL ON)
 endforeach()
+# One process samples a GPU (pc_gpus.py).
+foreach(case one_gpu one_gpu_serialized two_gpus children)
+  add_test(NAME pc_gpus.${case} COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/pc_gpus.py ${case}
+    --build ${CMAKE_BINARY_DIR})
+  set_tests_properties(pc_gpus.${case} PROPERTIES LABELS "e2e" TIMEOUT ${timeout} SKIP_RETURN_CODE 77 RUN_SERIAL ON)
+endforeach()
 # The daemon's memory (many_targets.py).
 math(EXPR timeout "300 * ${GPU_PROFILED_TIMEOUT_SCALE}")
 add_test(NAME many_targets.memory COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/many_targets.py memory

@@ -147,6 +147,7 @@ FAKE_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
   const uint64_t gpu = setting(Key::kFirstGpu) + static_cast<uint64_t>(device);
   for (uint64_t i = 0; i < 16; ++i) uuid->bytes[i] = static_cast<char>(0x10 * (gpu + 1) + i);
+  uuid->bytes[0] = static_cast<char>(uuid->bytes[0] + static_cast<char>(gpu / 16));
   return CUDA_SUCCESS;
 }
 

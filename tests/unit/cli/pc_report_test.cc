@@ -35,7 +35,13 @@ std::string json_of(const target::PcStatus& pc, const PcCounters& before) {
   options.tier = GPUPROF_TIER_CONTINUOUS;
   JsonWriter json;
   json.begin_object();
-  write_pc_sampling(json, options, pc, before, some());
+  target::GpuUse gpu;
+  gpu.gpu.fill(0x11);
+  gpu.device = 2;
+  gpu.sampled_ns = 5;
+  gpu.waited_ns = 6;
+  gpu.taken_by = 77;
+  write_pc_sampling(json, options, pc, before, {gpu, {}}, some());
   json.end_object();
   return flat(json.take());
 }
@@ -60,12 +66,15 @@ TEST(PcReport, JsonTellsEveryBucket) {
   before[GPUPROF_PC_COUNT_SAMPLES] = 200;
   before[GPUPROF_PC_COUNT_WINDOWS] = 7;  // of a page that lies
   const std::string json = json_of(pc, before);
-  for (const char* part :
-       {R"("asked":"continuous","state":"on","reason":"none")", R"("period_log2_cycles":12)",
-        R"("shim":{"samples":1000,"windows":0,)", R"("records":{"produced":null,"received":3,)",
-        R"("samples":1000,"not_issued":500,)", R"("kernel":900,)", R"("unattributed":100})",
-        R"("resolved":750,"no-lineinfo":0,"no-module":250,"unmapped":0,"folded":0)",
-        R"("failed":{"foreign-key":0,"gone":1,)", R"("identity_holds":true)"})
+  for (
+      const char* part :
+      {R"("asked":"continuous","state":"on","reason":"none")", R"("period_log2_cycles":12)",
+       R"("gpus":[{"id":2,"uuid":"GPU-11111111-1111-1111-1111-111111111111","sampled_ns":5,)",
+       R"("waited_ns":6,"taken_by":77},{"id":0,"uuid":"","sampled_ns":0,"waited_ns":0,"taken_by":null}])",
+       R"("shim":{"samples":1000,"windows":0,)", R"("records":{"produced":null,"received":3,)",
+       R"("samples":1000,"not_issued":500,)", R"("kernel":900,)", R"("unattributed":100})",
+       R"("resolved":750,"no-lineinfo":0,"no-module":250,"unmapped":0,"folded":0)",
+       R"("failed":{"foreign-key":0,"gone":1,)", R"("identity_holds":true)"})
     EXPECT_NE(json.find(part), std::string::npos) << part << "\n" << json;
 }
 
@@ -78,6 +87,24 @@ TEST(PcReport, ARefusalHasItsReasonAndItsText) {
   EXPECT_NE(json.find(R"("state":"refused","reason":"privilege","text":"loadthemodulewithX")"),
             std::string::npos)
       << json;
+}
+
+TEST(PcReport, AGpuThatAnotherProcessHasIsToldInOneLine) {
+  target::GpuUse use;
+  use.device = 3;
+  EXPECT_EQ(gpu_line(42, use), "");
+  use.taken_by = 77;
+  use.waited_ns = 400'000'000;
+  EXPECT_EQ(
+      gpu_line(42, use),
+      "process 42: GPU 3 is PC-sampled in process 77; one process a GPU at a time; this one is "
+      "traced: use --pid 42 alone to sample it");
+  use.sampled_ns = 2'000'000'000;
+  EXPECT_EQ(gpu_line(42, use), "") << "a moment";
+  use.waited_ns = 3'000'000'000;
+  EXPECT_EQ(gpu_line(42, use),
+            "process 42: GPU 3 was PC-sampled in process 77 for 3.0 s, and here for 2.0 s; one "
+            "process a GPU at a time");
 }
 
 TEST(PcReport, TheTotalIsTheSum) {

@@ -270,6 +270,46 @@ TEST(ShimChannel, ReadsAndValidatesPcSampling) {
   EXPECT_EQ(bad.reason_text, std::string(512, '?'));
 }
 
+TEST(ShimChannel, ReadsClaimsOnGpusAndWritesTheGrant) {
+  gpuprof_status_page page = good_page();
+  const UniqueFd fd = make_memfd(page);
+  auto channel = ShimChannel::open_path(path_of(fd), self());
+  ASSERT_TRUE(channel.has_value()) << channel.error().message;
+  EXPECT_FALSE(channel->read_claims()->heeds_grants) << "a shim older than grants";
+  page.pc_grant_modes = GPUPROF_PC_GRANT_COUNT;
+  page.pc_grant_serial = 9;
+  page.pc_wanted = 0xffff0001u;
+  page.pc_held = 0x10002u;
+  page.pc_gpus[1].bytes[15] = 7;
+  fill(fd.get(), page);
+  const auto claims = channel->read_claims();
+  ASSERT_TRUE(claims.has_value());
+  EXPECT_TRUE(claims->heeds_grants);
+  EXPECT_EQ(claims->serial, 9u);
+  EXPECT_EQ(claims->wanted, 1u) << "there are 16 places";
+  EXPECT_EQ(claims->held, 2u);
+  EXPECT_EQ(claims->gpus[1][15], 7u);
+  EXPECT_EQ(channel->read_status()->pc.claims.serial, 9u);
+
+  ASSERT_TRUE(channel->acquire("test").has_value());
+  ControlRequest request;
+  request.tier = GPUPROF_TIER_CONTINUOUS;
+  ASSERT_TRUE(channel->request(request).has_value());
+  EXPECT_EQ(control_of(fd).pc_grant, static_cast<uint32_t>(GPUPROF_PC_GRANT_ALL));
+  const uint64_t lease = control_of(fd).lease_serial;
+  ASSERT_TRUE(channel->grant({GPUPROF_PC_GRANT_LISTED, 33, {claims->gpus[1]}}).has_value());
+  ASSERT_TRUE(channel->renew().has_value());
+  const gpuprof_control_page control = control_of(fd);
+  EXPECT_EQ(control.tier, static_cast<uint32_t>(GPUPROF_TIER_CONTINUOUS));
+  EXPECT_GT(control.lease_serial, lease);
+  EXPECT_EQ(control.pc_grant, static_cast<uint32_t>(GPUPROF_PC_GRANT_LISTED));
+  EXPECT_EQ(control.pc_grant_serial, 33u);
+  EXPECT_EQ(control.pc_grant_count, 1u);
+  EXPECT_EQ(control.pc_gpus[0].bytes[15], 7u);
+  ASSERT_TRUE(channel->grant({GPUPROF_PC_GRANT_LISTED, 34, std::vector<GpuUuid>(40)}).has_value());
+  EXPECT_EQ(control_of(fd).pc_grant_count, GPUPROF_PC_GPUS_MAX);
+}
+
 TEST(ShimChannel, PatienceIsForTheProcessNotForEachMemfd) {
   gpuprof_status_page page = good_page();
   page.seq = 1;

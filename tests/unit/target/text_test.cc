@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace gpuprof::target {
 namespace {
 
@@ -24,6 +26,13 @@ TEST(Printable, ReplacesInvalidUtf8) {
   EXPECT_EQ(printable("\xed\xa0\x80"), "???");       // surrogate
   EXPECT_EQ(printable("\xe2\x82"), "??");            // cut short
   EXPECT_EQ(printable("\xf4\x90\x80\x80"), "????");  // above U+10FFFF
+}
+
+TEST(GpuUuid, IsWrittenAsNvidiaSmiDoes) {
+  std::array<uint8_t, 16> uuid{};
+  EXPECT_EQ(gpu_uuid(uuid), "") << "unknown";
+  for (uint8_t i = 0; i < uuid.size(); ++i) uuid[i] = static_cast<uint8_t>(0xf0 + i);
+  EXPECT_EQ(gpu_uuid(uuid), "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
 }
 
 TEST(Printable, StopsAtNulAndAtTheBound) {
