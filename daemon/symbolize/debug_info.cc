@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <new>
 #include <utility>
 
 #include "daemon/symbolize/demangle.h"
@@ -22,6 +23,17 @@ constexpr size_t kMaxDies = 1'000'000;  // visited in one unit
 constexpr size_t kMaxUnitRanges = 1 << 20;
 constexpr size_t kMaxRangesPerDie = 4096;
 constexpr int kMaxEnclosing = 64;
+
+// libdw 0.188 does not check every allocation: dwarf_getsrclines() ended in SIGSEGV where none was
+// left. A line table of the size of libc's takes less.
+constexpr size_t kRoomBytes = 4u << 20;
+
+// Throws std::bad_alloc where libdw might run out of memory.
+void require_room() {
+  void* room = ::operator new(kRoomBytes);
+  asm volatile("" : : "r"(room) : "memory");  // not optimised away
+  ::operator delete(room);
+}
 
 // Calls visit(die) for each child; stops at false. Siblings must lie further on: DW_AT_sibling of a
 // hostile file may point backwards.
@@ -250,6 +262,7 @@ std::optional<DebugFrames> DebugInfo::find(uint64_t address) {
   const Range* range = covering(units_, address);
   Dwarf_Die cu;
   if (range == nullptr || !dwarf_) return std::nullopt;
+  require_room();
   const Unit* u = unit(range->die, &cu);
   if (u == nullptr) return std::nullopt;
   std::vector<Dwarf_Die> chain;  // outermost first
