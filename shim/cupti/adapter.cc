@@ -43,13 +43,27 @@ bool decline(gpuprof_reason reason, const char* text) noexcept {
   return false;
 }
 
+const char* why_no_page(shim::Status status) noexcept {
+  switch (status) {
+    case shim::Status::kLimit:
+      return "no status page: the file size limit forbids it (raise ulimit -f); this process runs "
+             "unprofiled";
+    case shim::Status::kNoMemory:
+      return "no status page: no memory for it; this process runs unprofiled";
+    case shim::Status::kUnsupported:
+      return "no status page: this kernel or sandbox has no memfd_create with seals; this process "
+             "runs unprofiled";
+    default:
+      return "no status page: memfd_create is refused (allow it in the seccomp profile, or raise "
+             "ulimit -n); this process runs unprofiled";
+  }
+}
+
 /// The parts that need neither CUDA nor CUPTI.
 bool set_up_process() noexcept {
   const shim::Knobs& knobs = shim::knobs();
-  if (shim::channel().create(knobs.modules ? knobs.module_bytes : 0) != shim::Status::kOk) {
-    return decline(GPUPROF_REASON_NO_MEMORY,
-                   "no memory file for the status page, this process runs unprofiled");
-  }
+  const shim::Status made = shim::channel().create(knobs.modules ? knobs.module_bytes : 0);
+  if (made != shim::Status::kOk) return decline(GPUPROF_REASON_NO_MEMORY, why_no_page(made));
   if (shim::install_fork_handler() != shim::Status::kOk) {
     return decline(GPUPROF_REASON_NO_MEMORY, "no fork handler, this process runs unprofiled");
   }

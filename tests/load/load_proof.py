@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads the shim in root file systems of other systems, without CUDA, and prints a table.
+
+usage: load_proof.py --shim SHIM --host HOST ROOT...   (root; HOST: tests/load/host.c, built for an old glibc)
+
+In each root, and in each odd state of a process: the shim loads (RTLD_NOW), InitializeInjection says in one line
+why it declines, and the process goes on. What a step that fails printed is shown. Exit 1 if any failed."""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+# name, options of the host, what its line on standard error has in it ("" for: nothing must be printed, or anything)
+CASES = (
+    ("root", (), "libcupti"),
+    ("another user", ("--uid", "65534"), "libcupti"),
+    ("seccomp without memfd_create", ("--deny-memfd",), "seccomp"),
+    ("ulimit -f 0", ("--no-files",), "ulimit -f"),
+    ("ulimit -l 0", ("--no-memlock",), "libcupti"),
+)
+WITH_PROC = ("with /proc", (), "libcupti")
+READ_ONLY = ("read-only root", (), "libcupti")
+NO_EXEC = ("vm.memfd_noexec 2", (), "libcupti")
+
+
+def glibc(root):
+    """Version of the root's C library, by its own word."""
+    for path in ("lib/x86_64-linux-gnu/libc.so.6", "lib64/libc.so.6", "usr/lib/x86_64-linux-gnu/libc.so.6"):
+        file = root / path
+        if file.exists():
+            found = re.search(rb"GNU C Library [^\n]* version ([0-9.]+)", file.read_bytes())
+            return found.group(1).decode().rstrip(".") if found else "?"
+    return "?"
+
+
+def run_in(root, command, prefix=(), script=""):
+    """In a mount and process namespace of its own: nothing is left behind. (exit, out, err)."""
+    inside = f"{script} exec chroot {root} \"$@\""
+    done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--propagation", "private", "sh", "-ec", inside, "sh",
+                           *prefix, *command], capture_output=True, text=True, timeout=60, check=False,
+                          env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"})
+    return done.returncode, done.stdout, done.stderr
+
+
+def judge(done, wanted):
+    """Empty, or what is wrong."""
+    code, out, err = done
+    lines = [line for line in err.splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("gpu-profiled[")]
+    if code != 0 or "went on after" not in out:
+        return f"exit {code}: {err.strip() or out.strip()}"
+    if len(lines) != 1 or len(ours) != 1:
+        return f"{len(lines)} lines instead of one: {err.strip()}"
+    if wanted not in ours[0] or "unprofiled" not in ours[0]:
+        return f"says: {ours[0]}"
+    return ""
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shim", required=True)
+    parser.add_argument("--host", required=True)
+    parser.add_argument("roots", nargs="+")
+    options = parser.parse_args()
+    rows, failed = [], 0
+    for name in options.roots:
+        root = pathlib.Path(name).resolve()
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="gpuprof-load-", dir=root))
+        try:
+            folder.chmod(0o755)
+            for file in (options.shim, options.host):
+                shutil.copy2(file, folder / pathlib.Path(file).name)
+            inside = pathlib.Path("/") / folder.name
+            command = [str(inside / pathlib.Path(options.host).name), str(inside / pathlib.Path(options.shim).name)]
+            states = [(case, "") for case in CASES]
+            states.append((WITH_PROC, f"mount -t proc proc {root}/proc;"))
+            states.append((READ_ONLY, f"mount --bind {root} {root}; mount -o remount,bind,ro {root};"))
+            if os.path.exists("/proc/sys/vm/memfd_noexec"):
+                states.append((NO_EXEC, "mount -t proc proc /proc; echo 2 >/proc/sys/vm/memfd_noexec;"))
+            for (case, extra, wanted), script in states:
+                wrong = judge(run_in(root, [*command, *extra], script=script), wanted)
+                rows.append((root.name, glibc(root), case, "loads, declines, goes on" if not wrong else "FAILED: " + wrong))
+                failed += bool(wrong)
+        finally:
+            shutil.rmtree(folder)
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    for row in rows:
+        print(f"{row[0]:{widths[0]}}  glibc {row[1]:{widths[1]}}  {row[2]:{widths[2]}}  {row[3]}")
+    print(f"{len(rows)} loads, {failed} failed")
+    return 1 if failed or not rows else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
