@@ -17,7 +17,7 @@ import time
 
 import bootstrap
 
-SETS = 14
+SETS = 20
 MIN_SETS = 10
 CYCLES = 40
 WORK = ["--tiny", 4000, "--pairs", 30, "--graphs", 100, "--driver", 1000]
