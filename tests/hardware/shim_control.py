@@ -16,7 +16,7 @@ TIER_OFF, TIER_TRACE, TIER_CONTINUOUS, TIER_SERIALIZED = 0, 1, 2, 3
 PC_STATES = ["off", "waiting", "on", "refused"]
 # By enum gpuprof_pc_reason and enum gpuprof_pc_counter.
 PC_REASONS = ["none", "cupti-too-old", "missing-symbol", "gpu-too-old", "privilege", "mps", "mig", "vgpu", "confidential",
-              "wsl", "counters-busy", "out-of-memory", "graph", "cooperative", "collective", "failed"]
+              "wsl", "counters-busy", "out-of-memory", "graph", "cooperative", "collective", "failed", "gpu-taken"]
 PC_COUNTERS = ["samples", "windows", "drains", "enables", "disables", "healed", "contexts_refused", "graph_refused",
                "cooperative_refused", "collective_refused", "skipped_capture", "skipped_guard"]
 
