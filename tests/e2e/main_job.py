@@ -305,9 +305,13 @@ def case_daemon_killed(build, mode):
             check(not list(bench.dir.glob("*.pb.gz*")), "a killed daemon left a half file")
         _, summary, _ = bench.attach_for(target.pid, 100)
         check(summary["total"]["executions"]["received"] >= 100, "nothing after the kill")
+        wait_for_state(target.pid, STATE_IDLE)
         target.send_signal(signal.SIGTERM)
         equal(target.wait(PATIENCE), 0, "the target's exit status")
-        read_truth(bench.truth_file())
+        cupti = read_truth(bench.truth_file())["cupti"]
+        # Its rate is that of an idle process: nobody is subscribed, so nothing is called back.
+        equal((cupti["subscribes"], cupti["unsubscribes"]), (3, 3), "subscribed and given back, killed or not")
+        equal(cupti["enables"], cupti["disables"], "activity kinds enabled and disabled")
     finally:
         bench.close()
 
