@@ -79,7 +79,7 @@ def fake_cuptis(bench):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("section", choices=["w2", "cost", "pc", "pctorch", "pccycles", "pcshared", "pccost", "record"])
+    parser.add_argument("section", choices=["w2", "cost", "pc", "pctorch", "pccycles", "pcshared:two", "pccost", "record"])
     parser.add_argument("--build", required=True)
     parser.add_argument("--includes", required=True, help="folders of CUPTI's headers, separated by ;")
     parser.add_argument("--bundle", help="try scripts/hardware-bundle's folder instead of the build tree's products")
@@ -90,6 +90,8 @@ def main():
         return SKIPPED
     make_small()
     with tempfile.TemporaryDirectory(prefix="hardware-plumbing-") as folder:
+        if options.section.startswith("pcshared"):
+            os.environ["FAKE_CUDA_GPU_LOCKS"] = folder  # processes of one fake machine
         bench = FakeBench(options.build, options.out or folder, options.includes, options.bundle)
         bench.out.mkdir(exist_ok=True)
         section_cycles.libcuptis = fake_cuptis
