@@ -78,9 +78,9 @@ void TraceGaps::update(const target::ShimStatus& status, uint64_t now_ns) {
                  now_open_ns > observed_ns - closed_ns;
   total_ns_ = closed_ns + now_open_ns;
   if (implausible_) count_ = total_ns_ = 0;
-  if (count_ > 0 && lease_ms_ != 0 && now_ns - renewed_ns_ >= uint64_t{lease_ms_} * 1'000'000 &&
-      renewal_error_.empty())
-    stalled_ = true;
+  // Before the first renewal it is the lease of its start that lapsed.
+  const bool lapsed = lease_ms_ == 0 || now_ns - renewed_ns_ >= uint64_t{lease_ms_} * 1'000'000;
+  if (count_ > 0 && lapsed && renewal_error_.empty()) stalled_ = true;
 }
 
 TraceGaps::Cause TraceGaps::cause() const {

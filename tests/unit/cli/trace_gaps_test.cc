@@ -118,6 +118,13 @@ TEST(TraceGaps, AnExitEndsTheGap) {
 }
 
 // A refused start of PC sampling ends what CUPTI traces; nobody overwrote anything.
+TEST(TraceGaps, ALeaseOfTheStartThatLapsesBeforeTheFirstRenewal) {
+  TraceGaps gaps;
+  gaps.begin(page(1, 0, 0), false, 10 * kSecond, 10 * kSecond);
+  gaps.update(page(1, 11 * kSecond, 0, 12 * kSecond), 12 * kSecond);
+  EXPECT_STREQ(cause_name(gaps.cause()), "stalled");
+}
+
 TEST(TraceGaps, AShimThatEndsTracingSaysWhy) {
   for (const auto reason : {GPUPROF_REASON_QUIRK, GPUPROF_REASON_FATAL_ERROR}) {
     TraceGaps gaps;
