@@ -10,7 +10,7 @@ packages_main=(
   protobuf-compiler libprotobuf-dev libcli11-dev libspdlog-dev libexpected-dev
   libxxhash-dev libzstd-dev zlib1g-dev libbz2-dev liblzma-dev libcap-dev nettle-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  debootstrap # root file systems for the load proofs
+  debootstrap qemu-user-static # root file systems for the load proofs, and aarch64 in one
   libc6-dbg # names clone3, a thread's outermost frame, which the end-to-end tests check
   python3 python3-pip
 )

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads the shim in root file systems of other systems, without CUDA, and prints a table.
 
-usage: load_proof.py --shim SHIM --host HOST ROOT...   (root; HOST: tests/load/host.c, built for an old glibc)
+usage: load_proof.py --shim SHIM --host HOST [--emulator QEMU] ROOT...   (root; HOST: tests/load/host.c, built for an
+old glibc)
 
 In each root, and in each odd state of a process: the shim loads (RTLD_NOW), InitializeInjection says in one line
 why it declines, and the process goes on. What a step that fails printed is shown. Exit 1 if any failed."""
@@ -14,22 +15,26 @@ import subprocess
 import sys
 import tempfile
 
-# name, options of the host, what its line on standard error has in it ("" for: nothing must be printed, or anything)
-CASES = (
-    ("root", (), "libcupti"),
-    ("another user", ("--uid", "65534"), "libcupti"),
-    ("seccomp without memfd_create", ("--deny-memfd",), "seccomp"),
-    ("ulimit -f 0", ("--no-files",), "ulimit -f"),
-    ("ulimit -l 0", ("--no-memlock",), "libcupti"),
-)
+# What a user-mode emulator cannot do is left out there: it makes system calls and temporary files of its own.
+NATIVE_ONLY = ("--deny-memfd", "--no-memlock", "--no-files")
 WITH_PROC = ("with /proc", (), "libcupti")
 READ_ONLY = ("read-only root", (), "libcupti")
 NO_EXEC = ("vm.memfd_noexec 2", (), "libcupti")
 
 
+def cases():
+    """(name, options of the host, what its line on standard error has in it) of cases.txt."""
+    rows = []
+    for line in (pathlib.Path(__file__).parent / "cases.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, options, word = line.split("|")
+            rows.append((name, tuple(options.split()), word))
+    return rows
+
+
 def glibc(root):
     """Version of the root's C library, by its own word."""
-    for path in ("lib/x86_64-linux-gnu/libc.so.6", "lib64/libc.so.6", "usr/lib/x86_64-linux-gnu/libc.so.6"):
+    for path in ("lib/x86_64-linux-gnu/libc.so.6", "lib/aarch64-linux-gnu/libc.so.6", "lib64/libc.so.6", "usr/lib/x86_64-linux-gnu/libc.so.6"):
         file = root / path
         if file.exists():
             found = re.search(rb"GNU C Library [^\n]* version ([0-9.]+)", file.read_bytes())
@@ -37,11 +42,11 @@ def glibc(root):
     return "?"
 
 
-def run_in(root, command, prefix=(), script=""):
+def run_in(root, command, script):
     """In a mount and process namespace of its own: nothing is left behind. (exit, out, err)."""
     inside = f"{script} exec chroot {root} \"$@\""
     done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--propagation", "private", "sh", "-ec", inside, "sh",
-                           *prefix, *command], capture_output=True, text=True, timeout=60, check=False,
+                           *command], capture_output=True, text=True, timeout=60, check=False,
                           env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"})
     return done.returncode, done.stdout, done.stderr
 
@@ -60,33 +65,53 @@ def judge(done, wanted):
     return ""
 
 
+def native(root, shim, host):
+    """(case, what is wrong or "") of a root of this machine."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="gpuprof-load-", dir=root))
+    try:
+        folder.chmod(0o755)
+        for file in (shim, host):
+            shutil.copy2(file, folder / pathlib.Path(file).name)
+        inside = pathlib.Path("/") / folder.name
+        command = [str(inside / pathlib.Path(host).name), str(inside / pathlib.Path(shim).name)]
+        states = [(case, "") for case in cases()]
+        states.append((WITH_PROC, f"mount -t proc proc {root}/proc;"))
+        states.append((READ_ONLY, f"mount --bind {root} {root}; mount -o remount,bind,ro {root};"))
+        if os.path.exists("/proc/sys/vm/memfd_noexec"):
+            states.append((NO_EXEC, "mount -t proc proc /proc; echo 2 >/proc/sys/vm/memfd_noexec;"))
+        return [(case, judge(run_in(root, [*command, *extra], script), wanted)) for (case, extra, wanted), script in states]
+    finally:
+        shutil.rmtree(folder)
+
+
+def emulated(root, shim, host, emulator):
+    """The same of a root of another machine, whose libraries are used in place; nothing of it is entered."""
+    with tempfile.TemporaryDirectory(prefix="gpuprof-load-") as folder:
+        os.chmod(folder, 0o755)
+        command = [emulator, "-L", str(root)] + [shutil.copy2(file, folder) for file in (host, shim)]
+        rows = []
+        for case, extra, wanted in cases():
+            if not set(extra) & set(NATIVE_ONLY):
+                done = subprocess.run([*command, *extra], capture_output=True, text=True, timeout=60, check=False)
+                rows.append((f"{case}, emulated", judge((done.returncode, done.stdout, done.stderr), wanted)))
+        return rows
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--shim", required=True)
     parser.add_argument("--host", required=True)
+    parser.add_argument("--emulator", help="a user-mode emulator of the shim's machine, qemu-aarch64-static")
     parser.add_argument("roots", nargs="+")
     options = parser.parse_args()
     rows, failed = [], 0
     for name in options.roots:
         root = pathlib.Path(name).resolve()
-        folder = pathlib.Path(tempfile.mkdtemp(prefix="gpuprof-load-", dir=root))
-        try:
-            folder.chmod(0o755)
-            for file in (options.shim, options.host):
-                shutil.copy2(file, folder / pathlib.Path(file).name)
-            inside = pathlib.Path("/") / folder.name
-            command = [str(inside / pathlib.Path(options.host).name), str(inside / pathlib.Path(options.shim).name)]
-            states = [(case, "") for case in CASES]
-            states.append((WITH_PROC, f"mount -t proc proc {root}/proc;"))
-            states.append((READ_ONLY, f"mount --bind {root} {root}; mount -o remount,bind,ro {root};"))
-            if os.path.exists("/proc/sys/vm/memfd_noexec"):
-                states.append((NO_EXEC, "mount -t proc proc /proc; echo 2 >/proc/sys/vm/memfd_noexec;"))
-            for (case, extra, wanted), script in states:
-                wrong = judge(run_in(root, [*command, *extra], script=script), wanted)
-                rows.append((root.name, glibc(root), case, "loads, declines, goes on" if not wrong else "FAILED: " + wrong))
-                failed += bool(wrong)
-        finally:
-            shutil.rmtree(folder)
+        found = emulated(root, options.shim, options.host, options.emulator) if options.emulator else \
+            native(root, options.shim, options.host)
+        for case, wrong in found:
+            rows.append((root.name, glibc(root), case, "loads, declines, goes on" if not wrong else "FAILED: " + wrong))
+            failed += bool(wrong)
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for row in rows:
         print(f"{row[0]:{widths[0]}}  glibc {row[1]:{widths[1]}}  {row[2]:{widths[2]}}  {row[3]}")
