@@ -216,10 +216,9 @@ void GpuArbiter::hand_out(uint64_t now_ns) {
     const bool room = target->granted.size() < GPUPROF_PC_GPUS_MAX &&
                       target->leaving.size() < GPUPROF_PC_GPUS_MAX;
     if (!first || others || open_elsewhere || !room) continue;
-    target->granted.push_back({wait->gpu, 0, now_ns});
-    std::erase_if(target->leaving, [&](const Leaving& leaving) {
-      return leaving.gpu == target->granted.back().gpu;
-    });
+    const GpuUuid gpu = wait->gpu;
+    target->granted.push_back({gpu, 0, now_ns});
+    std::erase_if(target->leaving, [&gpu](const Leaving& leaving) { return leaving.gpu == gpu; });
     changed.insert(target);
   }
   for (Target* target : changed) {
