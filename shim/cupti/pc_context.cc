@@ -17,7 +17,6 @@ namespace {
 
 /// GetData calls of one drain: 64 times 2,048 instructions are more than any program has hot.
 constexpr uint32_t kMostCalls = 64;
-constexpr char kStart[] = "cuptiPCSamplingStart";
 /// Of window_v1; 0 is none. Guarded by the Guard.
 constinit uint64_t next_window_id = 1;
 /// Room for the names of a device's stall reasons. Guarded by the Guard.
@@ -71,16 +70,14 @@ bool PcContext::enable(const Guard& guard, CUcontext handle, uint32_t id, uint32
   CUptiResult result = guard.pc_enable(handle);
   if (result == CUPTI_SUCCESS) {
     result = configure(guard, version, around, &step);
-    bool starting = false;
-    if (result == CUPTI_SUCCESS && config_.tier == GPUPROF_TIER_CONTINUOUS) {
-      step = kStart;
-      starting = true;
-      result = start(guard);
-    }
-    refusal->deaf = starting && result != CUPTI_SUCCESS;
-    if (result != CUPTI_SUCCESS && !refusal->deaf && arming().phase() != Phase::kInert) {
+    if (result != CUPTI_SUCCESS && arming().phase() != Phase::kInert) {
       (void)guard.pc_disable(handle);
     }
+  }
+  if (result == CUPTI_SUCCESS && config_.tier == GPUPROF_TIER_CONTINUOUS) {
+    step = "cuptiPCSamplingStart";
+    result = start(guard);
+    refusal->deaf = result != CUPTI_SUCCESS;
   }
   if (result != CUPTI_SUCCESS) {
     explain(step, result, guard.describe(result), around, refusal);

@@ -22,8 +22,7 @@ struct Answer {
 
 constexpr char kBusyAdvice[] =
     "another profiler holds the GPU's counters, and one process at a time can sample a GPU: end "
-    "the "
-    "debugger, Nsight or ncu session, or pause DCGM's profiling (dcgmi profile --pause)";
+    "the debugger, Nsight or ncu session, or pause DCGM's profiling (dcgmi profile --pause)";
 
 constexpr Answer kAnswers[] = {
     {8, GPUPROF_PC_REASON_OUT_OF_MEMORY, true,
