@@ -11,7 +11,6 @@ import time
 
 import pc_checks
 import section_pccycles as pccycles
-import section_w2 as w2
 from harness import Process
 from section_pc import CONTINUOUS, run_parts
 from shim_control import NoShim, Target
@@ -52,8 +51,7 @@ def foreign(bench):
     """Another profiler samples the GPU: PC sampling is refused with the reason, and CUPTI is dead from then on."""
     name = "a GPU that another profiler samples"
     gpu = bench.gpus()[0]
-    out = bench.path(".json")
-    holder = Process([bench.w2, *LOAD], bench.listener_env("pc", out=out, CUDA_VISIBLE_DEVICES=gpu))
+    holder = Process([bench.w2, *LOAD], bench.listener_env("pc", CUDA_VISIBLE_DEVICES=gpu))
     target = Process([bench.w2, *LOAD], bench.shim_env(CUDA_VISIBLE_DEVICES=gpu))
     try:
         ready([target])

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <string>
 
@@ -22,6 +23,18 @@ struct Output {
   std::string out;
   std::string err;
 };
+
+// Nothing is left out of a report, and times are in nanoseconds.
+constexpr const char* kAll = "-unit=ns -nodecount=100 -nodefraction=0 -edgefraction=0 ";
+
+// A row of -top; `name` is a regular expression.
+inline void expect_row(const Output& top, const std::string& flat, const std::string& cum,
+                       const std::string& name) {
+  EXPECT_TRUE(std::regex_search(
+      top.out, std::regex(" " + flat + " +[0-9.]+%? +[0-9.]+% +" + cum + " +[0-9.]+% +" + name)))
+      << name << "\n"
+      << top.out;
+}
 
 inline std::string read_file(const std::filesystem::path& path) {
   std::ifstream in(path);

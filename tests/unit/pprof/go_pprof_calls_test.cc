@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <regex>
-
 #include "tests/unit/cubin/fixture.h"
 #include "tests/unit/join/fake_frames.h"
 #include "tests/unit/join/pc_records.h"
@@ -17,6 +15,7 @@ namespace {
 
 using namespace join::testing;
 using ::testing::HasSubstr;
+using testing::kAll;
 using ::testing::Not;
 using testing::Output;
 
@@ -77,8 +76,6 @@ class GoPprofCalls : public testing::GoPprofTest {
   uint64_t kernels_ = 0;
 };
 
-constexpr const char* kAll = "-unit=ns -nodecount=100 -nodefraction=0 -edgefraction=0 ";
-
 TEST_F(GoPprofCalls, ALinelessFunctionIsBilledToTheLineThatCallsIt) {
   const Output list = pprof("-trim_path=/tmp/kernels -source_path='" + std::string(CUBIN_FIXTURES) +
                             "' " + kAll + "-list='^(one_line|nested_once|outer|inner|two_lines)$'");
@@ -97,10 +94,7 @@ TEST_F(GoPprofCalls, TimeIsConservedAndTheKernelsAreOneFrameEach) {
   const Output top = pprof(kAll + std::string("-top"));
   EXPECT_THAT(top.out, HasSubstr("7000ns, 100% of 7000ns total"));
   const auto has = [&](const std::string& flat, const std::string& cum, const std::string& name) {
-    EXPECT_TRUE(std::regex_search(
-        top.out, std::regex(" " + flat + " +[0-9.]+%? +[0-9.]+% +" + cum + " +[0-9.]+% +" + name)))
-        << name << "\n"
-        << top.out;
+    expect_row(top, flat, cum, name);
   };
   has("1000ns", "4000ns", "one_line\n");
   has("500ns", "2000ns", "nested_once\n");

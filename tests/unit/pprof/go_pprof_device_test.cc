@@ -17,6 +17,7 @@ namespace {
 
 using namespace join::testing;
 using ::testing::HasSubstr;
+using testing::kAll;
 using ::testing::Not;
 using testing::Output;
 using testing::read_file;
@@ -97,8 +98,6 @@ class GoPprofDevice : public testing::GoPprofTest {
   uint32_t id_ = 0;
 };
 
-constexpr const char* kAll = "-unit=ns -nodecount=100 -nodefraction=0 -edgefraction=0 ";
-
 // 11 × (1000 + 3000 + 8000 + 500)
 constexpr const char* kTotal = "137500ns";
 
@@ -107,10 +106,7 @@ TEST_F(GoPprofDevice, TopNestsInlinedDeviceFunctionsUnderTheirKernel) {
   EXPECT_EQ(top.err, "");
   EXPECT_THAT(top.out, HasSubstr(std::string(kTotal) + ", 100% of " + kTotal + " total"));
   const auto has = [&](const std::string& flat, const std::string& cum, const std::string& name) {
-    EXPECT_TRUE(std::regex_search(
-        top.out, std::regex(" " + flat + " +[0-9.]+%? +[0-9.]+% +" + cum + " +[0-9.]+% +" + name)))
-        << name << "\n"
-        << top.out;
+    expect_row(top, flat, cum, name);
   };
   has("70400ns", "70400ns", "inner \\(inline\\)\n");
   has("0", "70400ns", "middle \\(inline\\)\n");
