@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// UniqueFd owns one file descriptor.
+// UniqueFd owns one file descriptor; can_open asks whether more are to be had.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
+#include <vector>
 
 namespace gpuprof {
 
@@ -33,5 +36,17 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+// 0, or the errno that opening `count` more descriptors at once would end with (EMFILE). They are
+// taken for a moment: no other thread may open one meanwhile.
+[[nodiscard]] inline int can_open(size_t count) {
+  std::vector<UniqueFd> taken;
+  taken.reserve(count);
+  taken.emplace_back(::open("/", O_PATH | O_CLOEXEC));
+  while (taken.back().valid() && taken.size() < count) {
+    taken.emplace_back(::fcntl(taken.front().get(), F_DUPFD_CLOEXEC, 3));
+  }
+  return taken.back().valid() ? 0 : errno;
+}
 
 }  // namespace gpuprof

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <ctime>
 
 #include "daemon/base/clock.h"
@@ -86,8 +87,9 @@ bool ResultFiles::save_cubins(Session& session, Console& console) {
       if (put <= 0) break;
       at += static_cast<size_t>(put);
     }
+    const int err = errno;
     if (at != bytes->size()) {
-      saved.add(fail(Code::kIo, "no memory to save a cubin"));
+      saved.add(fail_errno(Code::kIo, err, "a cubin was not saved (memfd)"));
     } else {
       saved.add(deputy_ ? deputy_->save_cubin(sha256, file.get())
                         : cubins_->save(sha256, file.get()));

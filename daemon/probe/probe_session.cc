@@ -31,6 +31,10 @@ using namespace std::chrono_literals;
 // A flood must not keep poll() from returning.
 constexpr std::chrono::nanoseconds kDrainBudget = 100ms;
 
+// Of create(), at its peak: programs, maps, BTF, libbpf's probes of the kernel. Asked for
+// beforehand: libbpf takes a probe that had no descriptor for a kernel without the feature.
+constexpr size_t kDescriptors = 24;
+
 // The kernel's start times count from boot; /proc shows them moved by the reader's time namespace.
 int64_t boottime_offset_ns() {
   int64_t offset_ns = 0;
@@ -221,6 +225,9 @@ Result<std::unique_ptr<ProbeSession>> ProbeSession::create(const ProbeOptions& o
   }
   if (Status access = explain(bpf_access(impl->options.pretend)); !access)
     return tl::unexpected(access.error());
+  if (const int err = can_open(kDescriptors); err != 0) {
+    return fail_errno(Code::kIo, err, "eBPF programs were not loaded");
+  }
   KernelFeatures features = probe_kernel_features();
   features.uprobe_multi &= !impl->options.no_uprobe_multi;
   features.sleepable &= !impl->options.no_sleepable;

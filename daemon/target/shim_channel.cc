@@ -8,6 +8,8 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -36,14 +38,15 @@ constexpr timespec kPause = {0, 1'000'000};
 
 // The device of the kernel's internal mount that every memfd lives on, learned from one of our own.
 Result<dev_t> memfd_device() {
-  static const dev_t device = [] {
-    const UniqueFd fd(::memfd_create("gpu-profiled-device", MFD_CLOEXEC));
-    struct stat info = {};
-    return fd.valid() && ::fstat(fd.get(), &info) == 0 ? info.st_dev : dev_t{0};
-  }();
-  if (device == 0)
-    return fail(Code::kUnsupported, "memfd_create failed: Linux 3.17 or newer is needed");
-  return device;
+  static std::atomic<dev_t> known = 0;
+  if (const dev_t device = known; device != 0) return device;
+  const UniqueFd fd(::memfd_create("gpu-profiled-device", MFD_CLOEXEC));
+  struct stat info = {};
+  if (!fd.valid() || ::fstat(fd.get(), &info) != 0) {
+    return fail_errno(Code::kIo, errno, "memfd_create");
+  }
+  known = info.st_dev;
+  return info.st_dev;
 }
 
 Error refuse(const std::string& path, const char* why) {
