@@ -267,7 +267,7 @@ Result<Options> parse_options(int argc, const char* const* argv) {
   }
   if (raw.version) {
     out.action = Options::Action::kPrint;
-    out.text = std::string("gpu-profiled ") + kVersion + "\n";
+    out.text = version_text();
     return out;
   }
   if (cubin.cubin->parsed()) {

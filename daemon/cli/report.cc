@@ -258,6 +258,7 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
   JsonWriter json;
   json.begin_object();
   json.field("version", kVersion);
+  json.field("commit", build::kCommit);
   json.field("profile", written);
   json.field("attach", session.probes().describe());
   json.field("duration_ns", session.ended_ns() - session.started_ns());
@@ -316,7 +317,8 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
 
 std::vector<std::string> profile_comments(const Session& session, const join::JoinResult& result) {
   std::vector<std::string> out;
-  out.push_back(std::string("gpu-profiled ") + kVersion + " (" + session.probes().describe() + ")");
+  out.push_back(std::string("gpu-profiled ") + kVersion + ", commit " + build::kCommit + " (" +
+                session.probes().describe() + ")");
   const join::Accounting account = total_accounting(result);
   out.push_back("executions: " + std::to_string(account.received) + " received, " +
                 std::to_string(account.exact) + " exact, " + std::to_string(account.sampled) +
