@@ -21,6 +21,7 @@ endfunction()
 if(NOT CMAKE_SCRIPT_MODE_FILE OR NOT DEFINED OUT)
   return()
 endif()
+cmake_minimum_required(VERSION 3.25)
 
 function(ask_git out)
   # Root builds in a checkout of somebody else's; a parent folder's checkout says nothing of this one.
