@@ -3,10 +3,18 @@
  * InitializeInjection. Built for an old glibc, to run in any root file system.
  *
  *   host SHIM [--uid N] [--deny-memfd] [--no-files] [--no-memlock]
+ *     [--preload LIBRARY]         starts itself again with LD_PRELOAD
+ *     [--open LIBRARY]            opens it first, for all to see
+ *     [--fill-static-tls FOLDER]  opens tls-512-1.so and its like there until no more fits
+ *     [--refused LIBRARY TEXT]    it must not load, for a reason with TEXT: the state is as meant
+ *     [--operators LIBRARY]       it calls operator new, which must be this program's
  *
- * Exit 0: loaded, initialised, and went on; 1: could not be loaded (with dlerror's text). */
+ * The libraries are those of fixtures/. Exit 0: loaded, initialised, and went on; 1: could not be
+ * loaded (with dlerror's text); 2: the host's own trouble. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -42,9 +50,95 @@ static void deny_memfd(void) {
     fail("seccomp");
 }
 
-int main(int argc, char** argv) {
-  if (argc < 2) return 2;
+/* Calls of this program's operator new and delete, where it has them. */
+extern __attribute__((weak)) int host_operator_calls(void);
+
+static int operator_calls(void) { return host_operator_calls ? host_operator_calls() : 0; }
+
+static void* open_or_exit(const char* library, int flags) {
+  void* handle = dlopen(library, RTLD_NOW | flags);
+  if (handle == NULL) {
+    fprintf(stderr, "host: %s\n", dlerror());
+    _exit(1);
+  }
+  return handle;
+}
+
+static int is_library(struct dl_phdr_info* info, size_t size, void* library) {
+  (void)size;
+  return strcmp(info->dlpi_name, library) == 0;
+}
+
+static void preload(char** argv, char* library) {
+  const char* before = getenv("LD_PRELOAD");
+  if (before == NULL || strcmp(before, library) != 0) {
+    if (setenv("LD_PRELOAD", library, 1) != 0) fail("setenv");
+    execv(argv[0], argv);
+    fail(argv[0]);
+  }
+  if (dl_iterate_phdr(is_library, library) == 0) {
+    fprintf(stderr, "host: %s was not preloaded\n", library);
+    _exit(2);
+  }
+}
+
+static void refused(const char* library, const char* text) {
+  if (dlopen(library, RTLD_NOW | RTLD_LOCAL) != NULL) {
+    fprintf(stderr, "host: %s loads, which it must not\n", library);
+    _exit(2);
+  }
+  const char* why = dlerror();
+  if (strstr(why, text) == NULL) {
+    fprintf(stderr, "host: refused without a word of %s: %s\n", text, why);
+    _exit(2);
+  }
+}
+
+/* From the largest to the smallest: what the last of one size leaves is less than that size. */
+static void fill_static_tls(const char* folder) {
+  static const int bytes[] = {512, 64, 8};
+  char path[4096];
+  for (size_t size = 0; size < sizeof bytes / sizeof *bytes; ++size) {
+    for (int n = 1;; ++n) {
+      snprintf(path, sizeof path, "%s/tls-%d-%d.so", folder, bytes[size], n);
+      if (access(path, R_OK) != 0) {
+        fprintf(stderr, "host: there is still static TLS after %d times %d bytes\n", n - 1,
+                bytes[size]);
+        _exit(2);
+      }
+      if (dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL) continue;
+      const char* why = dlerror();
+      if (strstr(why, "static TLS") != NULL) break;
+      fprintf(stderr, "host: %s\n", why);
+      _exit(2);
+    }
+  }
+}
+
+static void check_operators(const char* library) {
+  const int before = operator_calls();
+  open_or_exit(library, RTLD_LOCAL);
+  if (operator_calls() != before + 2) {
+    fprintf(stderr, "host: a library's operator new and delete are not this program's\n");
+    _exit(2);
+  }
+}
+
+/* Whether `argv` begins with an option about other libraries, and how many arguments it has. */
+static int other_libraries(char** all, char** argv, int left) {
+  if (strcmp(argv[0], "--preload") == 0 && left > 1) return preload(all, argv[1]), 1;
+  if (strcmp(argv[0], "--open") == 0 && left > 1) return open_or_exit(argv[1], RTLD_GLOBAL), 1;
+  if (strcmp(argv[0], "--fill-static-tls") == 0 && left > 1) return fill_static_tls(argv[1]), 1;
+  if (strcmp(argv[0], "--operators") == 0 && left > 1) return check_operators(argv[1]), 1;
+  if (strcmp(argv[0], "--refused") == 0 && left > 2) return refused(argv[1], argv[2]), 2;
+  return 0;
+}
+
+static void enter_state(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
+    const int taken = other_libraries(argv, argv + i, argc - i);
+    i += taken;
+    if (taken > 0) continue;
     if (strcmp(argv[i], "--uid") == 0 && i + 1 < argc) {
       const uid_t uid = (uid_t)atoi(argv[++i]);
       if (setgid(uid) != 0 || setuid(uid) != 0) fail("setuid");
@@ -56,14 +150,16 @@ int main(int argc, char** argv) {
       limit(RLIMIT_MEMLOCK);
     } else {
       fprintf(stderr, "host: unknown option %s\n", argv[i]);
-      return 2;
+      _exit(2);
     }
   }
-  void* shim = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
-  if (shim == NULL) {
-    fprintf(stderr, "host: %s\n", dlerror());
-    return 1;
-  }
+}
+
+int main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  enter_state(argc, argv);
+  const int calls = operator_calls();
+  void* shim = open_or_exit(argv[1], RTLD_LOCAL);
   int (*initialize)(void) = (int (*)(void))dlsym(shim, "InitializeInjection");
   if (initialize == NULL) {
     fprintf(stderr, "host: %s\n", dlerror());
@@ -71,6 +167,10 @@ int main(int argc, char** argv) {
   }
   const int answer = initialize();
   usleep(100 * 1000); /* whatever the shim has begun may run */
+  if (operator_calls() != calls) {
+    fprintf(stderr, "host: the shim called the program's operator new or delete\n");
+    return 1;
+  }
   printf("went on after %d\n", answer);
   return fflush(stdout) == 0 ? 0 : 2;
 }

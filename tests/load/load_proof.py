@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads the shim in root file systems of other systems, without CUDA, and prints a table.
 
-usage: load_proof.py --shim SHIM --host HOST [--emulator QEMU] ROOT...   (root; HOST: tests/load/host.c, built for an
-old glibc)
+usage: load_proof.py --shim SHIM --host HOST --fixtures FOLDER [--emulator QEMU] ROOT...
+(root; HOST: tests/load/host.c, built for an old glibc; FOLDER: what scripts/load-fixtures made)
 
 In each root, and in each odd state of a process: the shim loads (RTLD_NOW), InitializeInjection says in one line
 why it declines, and the process goes on. What a step that fails printed is shown. Exit 1 if any failed."""
@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 
-# What a user-mode emulator cannot do is left out there: it makes system calls and temporary files of its own.
-NATIVE_ONLY = ("--deny-memfd", "--no-memlock", "--no-files")
+# What a user-mode emulator cannot do is left out there: it makes system calls and temporary files of its own, and
+# the kernel starts no program of another machine.
+NATIVE_ONLY = ("--deny-memfd", "--no-memlock", "--no-files", "--preload")
 WITH_PROC = ("with /proc", (), "libcupti")
 READ_ONLY = ("read-only root", (), "libcupti")
 NO_EXEC = ("vm.memfd_noexec 2", (), "libcupti")
@@ -30,6 +31,23 @@ def cases():
             name, options, word = line.split("|")
             rows.append((name, tuple(options.split()), word))
     return rows
+
+
+def command_of(folder, shim, host, options):
+    """A case's command where shim, host and fixtures lie in `folder`."""
+    options = [option.replace("@/", f"{folder}/fixtures/") for option in options]
+    program = f"{folder}/{pathlib.Path(host).name}"
+    if options[:1] == ["--as"]:
+        program, options = options[1], options[2:]
+    return [program, f"{folder}/{pathlib.Path(shim).name}", *options]
+
+
+def copy_all(folder, shim, host, fixtures):
+    """For any user to read."""
+    os.chmod(folder, 0o755)
+    for file in (shim, host):
+        shutil.copy2(file, folder)
+    shutil.copytree(fixtures, pathlib.Path(folder) / "fixtures")
 
 
 def glibc(root):
@@ -65,34 +83,32 @@ def judge(done, wanted):
     return ""
 
 
-def native(root, shim, host):
+def native(root, shim, host, fixtures):
     """(case, what is wrong or "") of a root of this machine."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="gpuprof-load-", dir=root))
     try:
-        folder.chmod(0o755)
-        for file in (shim, host):
-            shutil.copy2(file, folder / pathlib.Path(file).name)
+        copy_all(folder, shim, host, fixtures)
         inside = pathlib.Path("/") / folder.name
-        command = [str(inside / pathlib.Path(host).name), str(inside / pathlib.Path(shim).name)]
         states = [(case, "") for case in cases()]
         states.append((WITH_PROC, f"mount -t proc proc {root}/proc;"))
         states.append((READ_ONLY, f"mount --bind {root} {root}; mount -o remount,bind,ro {root};"))
         if os.path.exists("/proc/sys/vm/memfd_noexec"):
             states.append((NO_EXEC, "mount -t proc proc /proc; echo 2 >/proc/sys/vm/memfd_noexec;"))
-        return [(case, judge(run_in(root, [*command, *extra], script), wanted)) for (case, extra, wanted), script in states]
+        return [(case, judge(run_in(root, command_of(inside, shim, host, options), script), wanted))
+                for (case, options, wanted), script in states]
     finally:
         shutil.rmtree(folder)
 
 
-def emulated(root, shim, host, emulator):
+def emulated(root, shim, host, fixtures, emulator):
     """The same of a root of another machine, whose libraries are used in place; nothing of it is entered."""
     with tempfile.TemporaryDirectory(prefix="gpuprof-load-") as folder:
-        os.chmod(folder, 0o755)
-        command = [emulator, "-L", str(root)] + [shutil.copy2(file, folder) for file in (host, shim)]
+        copy_all(folder, shim, host, fixtures)
         rows = []
-        for case, extra, wanted in cases():
-            if not set(extra) & set(NATIVE_ONLY):
-                done = subprocess.run([*command, *extra], capture_output=True, text=True, timeout=60, check=False)
+        for case, options, wanted in cases():
+            if not set(options) & set(NATIVE_ONLY):
+                command = [emulator, "-L", str(root), *command_of(folder, shim, host, options)]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
                 rows.append((f"{case}, emulated", judge((done.returncode, done.stdout, done.stderr), wanted)))
         return rows
 
@@ -101,14 +117,15 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--shim", required=True)
     parser.add_argument("--host", required=True)
+    parser.add_argument("--fixtures", required=True)
     parser.add_argument("--emulator", help="a user-mode emulator of the shim's machine, qemu-aarch64-static")
     parser.add_argument("roots", nargs="+")
     options = parser.parse_args()
     rows, failed = [], 0
     for name in options.roots:
         root = pathlib.Path(name).resolve()
-        found = emulated(root, options.shim, options.host, options.emulator) if options.emulator else \
-            native(root, options.shim, options.host)
+        files = (options.shim, options.host, options.fixtures)
+        found = emulated(root, *files, options.emulator) if options.emulator else native(root, *files)
         for case, wrong in found:
             rows.append((root.name, glibc(root), case, "loads, declines, goes on" if not wrong else "FAILED: " + wrong))
             failed += bool(wrong)
