@@ -13,6 +13,7 @@ packages_main=(
   debootstrap qemu-user-static # root file systems for the load proofs, and aarch64 in one
   libc6-dbg # names clone3, a thread's outermost frame, which the end-to-end tests check
   python3 python3-pip
+  python3-yaml busybox-static # the manifests of docker/ and their images, which tests run
 )
 # libbpf 1.4.6 (Debian 12 has 1.1, without uprobe_multi), elfutils 0.192, and a Go that reads DWARF 5.
 # libbpf-dev from backports depends on libelf1 from there, so libelf-dev and libdw-dev must be too.

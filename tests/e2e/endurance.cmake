@@ -16,6 +16,11 @@ gpuprof_endurance(endurance_faults hung_flush hung_flush_attached cancelled_thre
   broken_times dropped_records daemon_stopped daemon_stopped_to_the_end control_sealed control_overwritten status_overwritten)
 gpuprof_endurance(endurance_hostile forged bad_calls bad_records flood)
 gpuprof_endurance(privileges file_capabilities capability_missing under_fire)
+# The manifests of docker/, whose containers are started as they say. Not with a sanitizer's runtime, which asks
+# for more than these give.
+if(NOT GPU_PROFILED_SANITIZE)
+  gpuprof_endurance(pod sidecar daemonset compose older_kernel)
+endif()
 
 # The full counts, where somebody asks for what is slow (scripts/check --quick leaves them out).
 option(GPU_PROFILED_FULL_ENDURANCE "Tests of 1000 cycles: about an hour" OFF)
