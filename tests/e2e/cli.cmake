@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # The real gpu-profiled, the real shim and real eBPF on the fake driver: exit statuses, messages, files.
 gpuprof_test(cli_e2e_test LABELS e2e
-  SOURCES cli_attach_test.cc cli_errors_test.cc cli_fixture.cc cli_lifecycle_test.cc cli_run_test.cc
-          cli_terminal_test.cc
+  SOURCES cli_attach_test.cc cli_errors_test.cc cli_fixture.cc cli_lifecycle_test.cc cli_products_test.cc
+          cli_run_test.cc cli_terminal_test.cc
   LIBS gpuprof::base gpuprof::proto TIMEOUT 300)
 gpuprof_test(rss_e2e_test LABELS e2e slow SOURCES cli_fixture.cc rss_test.cc
   LIBS gpuprof::base gpuprof::proto TIMEOUT 300)
+# Only there: everything else asks it, which knows of other builds to test.
+set_source_files_properties(cli_fixture.cc PROPERTIES COMPILE_DEFINITIONS
+  "BUILT_DAEMON_PATH=\"$<TARGET_FILE:gpu-profiled>\";BUILT_SHIM_PATH=\"$<TARGET_FILE:gpu-profiled-cupti>\"")
 foreach(test cli_e2e_test rss_e2e_test)
   target_compile_definitions(${test} PRIVATE
-    GPU_PROFILED_PATH="$<TARGET_FILE:gpu-profiled>"
-    SHIM_PATH="$<TARGET_FILE:gpu-profiled-cupti>"
     WORKLOAD_PATH="$<TARGET_FILE:workload>"
     SHORT_PATH="$<TARGET_FILE:workload_short>"
     EXECER_PATH="$<TARGET_FILE:workload_execer>"

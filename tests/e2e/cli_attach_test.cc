@@ -57,7 +57,7 @@ TEST_F(CliAttach, LateAttachAndAgain) {
 }
 
 TEST_F(CliAttach, RenamedShimIsFoundAndLeftOutOfTheProfile) {
-  std::filesystem::copy_file(SHIM_PATH, file("renamed-copy.so"));
+  std::filesystem::copy_file(shim_path(), file("renamed-copy.so"));
   const Child workload(endless(), setup({"CUDA_INJECTION64_PATH=" + file("renamed-copy.so")}));
   wait_until_injected(workload.pid());
   const Outcome outcome =
@@ -74,7 +74,7 @@ TEST_F(CliAttach, InterruptWritesTheProfile) {
   const Child workload(endless(), with_shim());
   wait_until_injected(workload.pid());
   for (const int signal : {SIGINT, SIGTERM}) {
-    Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz"},
+    Child attach({daemon_path(), "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz"},
                  setup());
     wait_until_traced(workload.pid());
     attach.send(signal);
@@ -87,7 +87,7 @@ TEST_F(CliAttach, InterruptWritesTheProfile) {
 TEST_F(CliAttach, ExitOfTheTargetEndsIt) {
   Child workload(endless(), with_shim());
   wait_until_injected(workload.pid());
-  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz",
+  Child attach({daemon_path(), "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz",
                 "--summary-json", "s.json"},
                setup());
   wait_until_traced(workload.pid());
@@ -119,7 +119,7 @@ TEST_F(CliAttach, ChildrenOfALauncherFoundAndAwaited) {
                     with_shim());
   const pid_t first = wait_for_program("workload");
   wait_until_injected(first);
-  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(shell.pid()), "-o", "x.pb.gz",
+  Child attach({daemon_path(), "--pid", std::to_string(shell.pid()), "-o", "x.pb.gz",
                 "--summary-json", "s.json"},
                setup());
   wait_until_traced(first);
@@ -139,8 +139,7 @@ TEST_F(CliAttach, ChildrenOfALauncherFoundAndAwaited) {
 TEST_F(CliAttach, KilledDaemonLeavesTheTargetDisarmed) {
   Child workload(endless(), with_shim());
   wait_until_injected(workload.pid());
-  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz"},
-               setup());
+  Child attach({daemon_path(), "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz"}, setup());
   wait_until_traced(workload.pid());
   attach.send(SIGKILL);
   attach.finish();

@@ -52,7 +52,7 @@ TEST_F(CliErrors, AThreadsIdNamesItsProcess) {
 TEST_F(CliErrors, AnIdleTargetsExitSaysWhatToDo) {
   Child idle({WORKLOAD_PATH, "--launches", "0", "--delay-ms", "250000"}, setup(injected()));
   wait_until_injected(idle.pid());
-  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(idle.pid())}, setup());
+  Child attach({daemon_path(), "--pid", std::to_string(idle.pid())}, setup());
   EXPECT_TRUE(soon([&] {
     const auto page = shim_page(idle.pid());
     return page && page->state == GPUPROF_STATE_ARMING;
@@ -74,8 +74,8 @@ TEST_F(CliErrors, TooFewDescriptors) {
   int limit = 4;
   for (int status = 1; status != 0; ++limit) {
     ASSERT_LT(limit, 64);
-    Child limited({"/usr/bin/prlimit", "--nofile=" + std::to_string(limit), GPU_PROFILED_PATH,
-                   "--pid", pid, "--duration", "1s", "-o", "x.pb.gz"},
+    Child limited({"/usr/bin/prlimit", "--nofile=" + std::to_string(limit), daemon_path(), "--pid",
+                   pid, "--duration", "1s", "-o", "x.pb.gz"},
                   setup());
     const Outcome outcome = limited.finish();
     status = outcome.status;
@@ -91,7 +91,7 @@ TEST_F(CliErrors, TooFewDescriptors) {
 TEST_F(CliErrors, ASmallStackIsEnoughOrIsTold) {
   for (const char* limit : {"--stack=131072:8388608", "--stack=131072:131072"}) {
     const Outcome outcome =
-        Child({"/usr/bin/prlimit", limit, GPU_PROFILED_PATH, "run", "--shim", SHIM_PATH, "-o",
+        Child({"/usr/bin/prlimit", limit, daemon_path(), "run", "--shim", shim_path(), "-o",
                "x.pb.gz", "--", "/bin/sh", "-c", "ulimit -s; exit 7"},
               setup())
             .finish();
@@ -111,7 +111,7 @@ TEST_F(CliErrors, OutOfMemoryIsOneLine) {
   int failed = 0;
   for (int mib = 60; mib <= 160; mib += 10) {
     const Outcome outcome =
-        Child({"/usr/bin/prlimit", "--as=" + std::to_string(mib << 20), GPU_PROFILED_PATH, "--pid",
+        Child({"/usr/bin/prlimit", "--as=" + std::to_string(mib << 20), daemon_path(), "--pid",
                std::to_string(workload.pid()), "--duration", "1s", "--stack-rate", "all",
                "--pc-sampling", "continuous", "-o", "x.pb.gz"},
               setup())
@@ -176,7 +176,7 @@ TEST_F(CliErrors, AnotherControllerIsNamed) {
                        setup(injected()));
   wait_until_injected(workload.pid());
   const std::string pid = std::to_string(workload.pid());
-  Child first({GPU_PROFILED_PATH, "--pid", pid, "-o", file("first.pb.gz")}, setup());
+  Child first({daemon_path(), "--pid", pid, "-o", file("first.pb.gz")}, setup());
   wait_until_traced(workload.pid());
   const Outcome outcome = gpu_profiled({"--pid", pid, "--duration", "1s"});
   EXPECT_EQ(outcome.status, 3);
@@ -287,7 +287,7 @@ TEST_F(CliErrors, ForeignInjection) {
   const Outcome forced = gpu_profiled(
       {"run", "--force", "--", "/bin/sh", "-c", "echo $CUDA_INJECTION64_PATH"}, foreign);
   EXPECT_EQ(forced.status, 0);
-  EXPECT_EQ(forced.out, SHIM_PATH "\n");
+  EXPECT_EQ(forced.out, shim_path() + "\n");
 }
 
 TEST_F(CliErrors, CommandThatCannotStart) {

@@ -37,7 +37,22 @@ int temporary_file(std::string& path) {
   return fd;
 }
 
+std::string named_or(const char* variable, const char* built) {
+  const char* named = ::getenv(variable);
+  return named != nullptr ? named : built;
+}
+
 }  // namespace
+
+const std::string& daemon_path() {
+  static const std::string path = named_or("GPU_PROFILED_TEST_DAEMON", BUILT_DAEMON_PATH);
+  return path;
+}
+
+const std::string& shim_path() {
+  static const std::string path = named_or("GPU_PROFILED_TEST_SHIM", BUILT_SHIM_PATH);
+  return path;
+}
 
 Child::Child(const std::vector<std::string>& argv, const Setup& setup) {
   const UniqueFd out(temporary_file(out_path_)), err(temporary_file(err_path_));
@@ -141,17 +156,19 @@ Child::Setup CliTest::setup(std::vector<std::string> environment) const {
 
 Outcome CliTest::gpu_profiled(std::vector<std::string> args, std::vector<std::string> environment,
                               uid_t uid) {
-  args.insert(args.begin(), GPU_PROFILED_PATH);
-  environment.push_back("GPU_PROFILED_SHIM=" SHIM_PATH);
+  args.insert(args.begin(), daemon_path());
+  environment.push_back("GPU_PROFILED_SHIM=" + shim_path());
   Child::Setup how = setup(std::move(environment));
   how.uid = uid;
   return Child(args, how).finish();
 }
 
-std::vector<std::string> CliTest::injected() const { return {"CUDA_INJECTION64_PATH=" SHIM_PATH}; }
+std::vector<std::string> CliTest::injected() const {
+  return {"CUDA_INJECTION64_PATH=" + shim_path()};
+}
 
 Outcome CliTest::attach_for(pid_t pid, std::vector<std::string> args, uint64_t executions) {
-  args.insert(args.begin(), {GPU_PROFILED_PATH, "--pid", std::to_string(pid)});
+  args.insert(args.begin(), {daemon_path(), "--pid", std::to_string(pid)});
   Child attach(args, setup());
   wait_until_traced(pid, executions);
   attach.send(SIGINT);

@@ -79,6 +79,11 @@ class CliTest : public testing::Test {
   std::string directory_;
 };
 
+// The gpu-profiled and the shim under test: the build tree's, or those that
+// GPU_PROFILED_TEST_DAEMON and GPU_PROFILED_TEST_SHIM name, as scripts/build-portable makes them.
+const std::string& daemon_path();
+const std::string& shim_path();
+
 std::string read_file(const std::string& path);
 // Waits for a condition that comes sooner or later; false after a minute, which only a hang takes.
 bool soon(const std::function<bool()>& condition);

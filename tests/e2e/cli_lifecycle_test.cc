@@ -68,7 +68,7 @@ TEST_F(CliLifecycle, OnlySomeCapabilitiesAreKeptAndTheFileIsTheCallers) {
   fs::create_directory(home);
   ASSERT_EQ(::chown(home.c_str(), 65534, 65534), 0);
   ASSERT_EQ(::chmod(home.c_str(), 0700), 0);
-  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", home + "/x.pb.gz",
+  Child attach({daemon_path(), "--pid", std::to_string(workload.pid()), "-o", home + "/x.pb.gz",
                 "--summary-json", "s.json"},
                setup({"SUDO_UID=65534", "SUDO_GID=65534", "SUDO_USER=nobody"}));
   wait_until_traced(workload.pid());
@@ -99,8 +99,8 @@ TEST_F(CliLifecycle, OnlySomeCapabilitiesAreKeptAndTheFileIsTheCallers) {
 TEST_F(CliLifecycle, WithoutUprobeMultiSysAdminIsKeptAndSaid) {
   const Child workload(endless(), with_shim());
   wait_until_injected(workload.pid());
-  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()),
-                "--debug-no-uprobe-multi", "-o", "x.pb.gz"},
+  Child attach({daemon_path(), "--pid", std::to_string(workload.pid()), "--debug-no-uprobe-multi",
+                "-o", "x.pb.gz"},
                setup());
   wait_until_traced(workload.pid());
   EXPECT_TRUE(soon([&] { return status_mask(attach.pid(), "CapEff") == (kKept | kSysAdmin); }))
@@ -112,7 +112,7 @@ TEST_F(CliLifecycle, WithoutUprobeMultiSysAdminIsKeptAndSaid) {
 }
 
 TEST_F(CliLifecycle, SignalsReachACommandOfAnotherUserWithoutCapKill) {
-  Child run({GPU_PROFILED_PATH, "run", "--shim", SHIM_PATH, "-o", file("x.pb.gz"), "--", "/bin/sh",
+  Child run({daemon_path(), "run", "--shim", shim_path(), "-o", file("x.pb.gz"), "--", "/bin/sh",
              "-c", "trap 'exit 9' TERM; touch ready; while :; do sleep 0.05; done"},
             setup({"SUDO_UID=65534", "SUDO_GID=65534", "SUDO_USER=nobody"}));
   ASSERT_TRUE(soon([&] { return fs::exists(file("ready")); }));
@@ -127,9 +127,8 @@ TEST_F(CliLifecycle, AKilledProfilerLeavesNeitherDeputyNorTemporary) {
   wait_until_injected(workload.pid());
   const std::string where = file("out");
   fs::create_directory(where);
-  Child attach(
-      {GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", where + "/x.pb.gz"},
-      setup());
+  Child attach({daemon_path(), "--pid", std::to_string(workload.pid()), "-o", where + "/x.pb.gz"},
+               setup());
   wait_until_traced(workload.pid());
   pid_t deputy = 0;
   ASSERT_TRUE(soon([&] { return (deputy = child_named(attach.pid(), "gpu-prof-deputy")) != 0; }));
@@ -142,7 +141,7 @@ TEST_F(CliLifecycle, AKilledProfilerLeavesNeitherDeputyNorTemporary) {
 TEST_F(CliLifecycle, AKilledDeputyIsToldOnce) {
   const Child workload(endless(), with_shim());
   wait_until_injected(workload.pid());
-  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz",
+  Child attach({daemon_path(), "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz",
                 "--summary-json", "s.json"},
                setup());
   wait_until_traced(workload.pid());
@@ -180,8 +179,8 @@ TEST_F(CliLifecycle, ExecOfAnotherCudaProgramUnderRun) {
 }
 
 TEST_F(CliLifecycle, AProgramThatExecEndedKeepsNoDescriptor) {
-  std::vector<std::string> command = {GPU_PROFILED_PATH, "run", "--shim", SHIM_PATH, "-o",
-                                      file("x.pb.gz"),   "--"};
+  std::vector<std::string> command = {daemon_path(), "run",           "--shim", shim_path(),
+                                      "-o",          file("x.pb.gz"), "--"};
   for (int program = 0; program < 3; ++program)
     command.insert(command.end(), {EXECER_PATH, "10", "0"});
   const auto last = endless();
@@ -212,7 +211,7 @@ TEST_F(CliLifecycle, ExecOfAnotherCudaProgramUnderAttach) {
   command.insert(command.end(), next.begin(), next.end());
   const Child target(command, with_shim({"EXECER_UNTIL=" + file("go")}));
   wait_until_injected(target.pid());
-  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(target.pid()), "-o", "x.pb.gz",
+  Child attach({daemon_path(), "--pid", std::to_string(target.pid()), "-o", "x.pb.gz",
                 "--summary-json", "s.json"},
                setup());
   wait_until_traced(target.pid());
@@ -243,7 +242,7 @@ TEST_F(CliLifecycle, OrphanedGrandchildIsOurs) {
   const Child shell({"/bin/sh", "-c", script}, with_shim());
   const pid_t first = wait_for_program("workload");
   wait_until_injected(first);
-  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(shell.pid()), "-o", "x.pb.gz",
+  Child attach({daemon_path(), "--pid", std::to_string(shell.pid()), "-o", "x.pb.gz",
                 "--summary-json", "s.json"},
                setup());
   wait_until_traced(first);
@@ -277,7 +276,7 @@ TEST_F(CliLifecycle, StoppedBeforeTheAttach) {
 TEST_F(CliLifecycle, StoppedDuringTheAttach) {
   Child workload(endless(), with_shim());
   wait_until_injected(workload.pid());
-  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz",
+  Child attach({daemon_path(), "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz",
                 "--summary-json", "s.json"},
                setup());
   wait_until_traced(workload.pid(), 500);
@@ -297,8 +296,7 @@ TEST_F(CliLifecycle, StoppedDuringTheAttach) {
 TEST_F(CliLifecycle, AnotherCuptiClient) {
   const Child workload(endless(), with_shim({"FAKE_CUDA_OTHER_CLIENT=1"}));
   wait_until_injected(workload.pid());
-  const std::vector<std::string> command = {GPU_PROFILED_PATH, "--pid",
-                                            std::to_string(workload.pid())};
+  const std::vector<std::string> command = {daemon_path(), "--pid", std::to_string(workload.pid())};
   const auto refused = [&] {
     const auto page = shim_page(workload.pid());
     return page && page->reason == GPUPROF_REASON_OTHER_CLIENT;
@@ -323,7 +321,7 @@ TEST_F(CliLifecycle, SubscribeRefused) {
   const std::string code = "FAKE_CUDA_SUBSCRIBE_FAIL=999";
   const Child workload(endless(), with_shim({code}));
   wait_until_injected(workload.pid());
-  Child child({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid())}, setup());
+  Child child({daemon_path(), "--pid", std::to_string(workload.pid())}, setup());
   ASSERT_TRUE(soon([&] {
     const auto page = shim_page(workload.pid());
     return page && page->reason == GPUPROF_REASON_SUBSCRIBE_FAILED;

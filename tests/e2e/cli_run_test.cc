@@ -49,7 +49,7 @@ TEST_F(CliRun, PprofReadsIt) {
 TEST_F(CliRun, ADashWritesToStandardOutput) {
   const Outcome outcome =
       Child({"/bin/sh", "-c",
-             GPU_PROFILED_PATH " run --shim " SHIM_PATH " -o - -- " SHORT_PATH " 300 >x.pb.gz"},
+             daemon_path() + " run --shim " + shim_path() + " -o - -- " SHORT_PATH " 300 >x.pb.gz"},
             setup())
           .finish();
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -78,10 +78,11 @@ TEST_F(CliRun, StatusOfTheCommand) {
 
 TEST_F(CliRun, StatusOfTheCommandWhereChildrenAreIgnored) {
   const std::string ignoring =
-      "trap '' CHLD; exec " GPU_PROFILED_PATH " run -- /bin/sh -c 'exit 42'";
-  EXPECT_EQ(
-      Child({"/bin/bash", "-c", ignoring}, setup({"GPU_PROFILED_SHIM=" SHIM_PATH})).finish().status,
-      42);
+      "trap '' CHLD; exec " + daemon_path() + " run -- /bin/sh -c 'exit 42'";
+  EXPECT_EQ(Child({"/bin/bash", "-c", ignoring}, setup({"GPU_PROFILED_SHIM=" + shim_path()}))
+                .finish()
+                .status,
+            42);
 }
 
 TEST_F(CliRun, NoGpuWorkIsSaidAndNoFileIsWritten) {
@@ -126,7 +127,7 @@ TEST_F(CliRun, UnderSudoTheCommandAndTheFilesBelongToTheCaller) {
 }
 
 TEST_F(CliRun, TermReachesTheCommand) {
-  Child run({GPU_PROFILED_PATH, "run", "--shim", SHIM_PATH, "-o", file("x.pb.gz"), "--", "/bin/sh",
+  Child run({daemon_path(), "run", "--shim", shim_path(), "-o", file("x.pb.gz"), "--", "/bin/sh",
              "-c", "trap 'exit 9' TERM; touch ready; while :; do sleep 0.05; done"},
             setup());
   ASSERT_TRUE(soon([&] { return std::filesystem::exists(file("ready")); }));
@@ -138,7 +139,7 @@ TEST_F(CliRun, ControlCEndsTheCommandAndTheProfileIsWritten) {
   Child::Setup on_terminal = setup();
   on_terminal.terminal = true;
   // The workload ends cleanly on SIGINT, and would end uncleanly on a second one.
-  Child run({GPU_PROFILED_PATH, "run", "--shim", SHIM_PATH, "-o", "x.pb.gz", "--", WORKLOAD_PATH,
+  Child run({daemon_path(), "run", "--shim", shim_path(), "-o", "x.pb.gz", "--", WORKLOAD_PATH,
              "--launches", "0", "--seconds", "250", "--rate", "2000"},
             on_terminal);
   wait_until_traced(wait_for_program("workload"));

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 class CliAround : public CliTest {
  protected:
   [[nodiscard]] Child::Setup on_terminal() const {
-    Child::Setup out = setup({"GPU_PROFILED_SHIM=" SHIM_PATH});
+    Child::Setup out = setup({"GPU_PROFILED_SHIM=" + shim_path()});
     out.terminal = true;
     return out;
   }
@@ -44,9 +44,8 @@ TEST_F(CliAround, OutputDirectoryRemovedMeanwhile) {
   const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "1000"},
                        setup(injected()));
   wait_until_injected(workload.pid());
-  Child attach(
-      {GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", where + "/x.pb.gz"},
-      setup());
+  Child attach({daemon_path(), "--pid", std::to_string(workload.pid()), "-o", where + "/x.pb.gz"},
+               setup());
   wait_until_traced(workload.pid());
   fs::remove_all(where);
   attach.send(SIGINT);
@@ -58,7 +57,7 @@ TEST_F(CliAround, OutputDirectoryRemovedMeanwhile) {
 }
 
 TEST_F(CliAround, KilledCommandIsProfiledUpToItsEnd) {
-  Child run({GPU_PROFILED_PATH, "run", "--shim", SHIM_PATH, "-o", "x.pb.gz", "--summary-json",
+  Child run({daemon_path(), "run", "--shim", shim_path(), "-o", "x.pb.gz", "--summary-json",
              "s.json", "--", "/bin/sh", "-c",
              "exec " + std::string(WORKLOAD_PATH) + " --launches 0 --seconds 250 --rate 1000"},
             setup());
@@ -77,7 +76,7 @@ TEST_F(CliAround, TwoInterruptsStillWriteTheProfile) {
   const Child workload({WORKLOAD_PATH, "--launches", "0", "--seconds", "250", "--rate", "1000"},
                        setup(injected()));
   wait_until_injected(workload.pid());
-  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz"},
+  Child attach({daemon_path(), "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz"},
                on_terminal());
   wait_until_traced(workload.pid());
   attach.type("\x03\x03");
@@ -87,7 +86,7 @@ TEST_F(CliAround, TwoInterruptsStillWriteTheProfile) {
 }
 
 TEST_F(CliAround, TwoInterruptsUnderRun) {
-  Child run({GPU_PROFILED_PATH, "run", "-o", "x.pb.gz", "--", WORKLOAD_PATH, "--launches", "0",
+  Child run({daemon_path(), "run", "-o", "x.pb.gz", "--", WORKLOAD_PATH, "--launches", "0",
              "--seconds", "250", "--rate", "1000"},
             on_terminal());
   wait_until_traced(wait_for_program("workload"));
@@ -100,7 +99,7 @@ TEST_F(CliAround, TwoInterruptsUnderRun) {
 }
 
 TEST_F(CliAround, TheCommandReadsTheTerminal) {
-  Child run({GPU_PROFILED_PATH, "run", "--", "/bin/cat"}, on_terminal());
+  Child run({daemon_path(), "run", "--", "/bin/cat"}, on_terminal());
   (void)wait_for_program("cat");
   run.type("what is typed\n\x04");
   const Outcome outcome = run.finish();
@@ -109,7 +108,7 @@ TEST_F(CliAround, TheCommandReadsTheTerminal) {
 }
 
 TEST_F(CliAround, ControlZStopsAllAndContinues) {
-  Child run({GPU_PROFILED_PATH, "run", "--", "/bin/sh", "-c",
+  Child run({daemon_path(), "run", "--", "/bin/sh", "-c",
              "echo $$ >pid; trap 'kill $!; exit 7' TERM; sleep 250 & touch ready; wait"},
             on_terminal());
   ASSERT_TRUE(soon([&] { return fs::exists(file("ready")); }));
@@ -126,9 +125,9 @@ TEST_F(CliAround, ControlZStopsAllAndContinues) {
 }
 
 TEST_F(CliAround, RunInsideRun) {
-  const Outcome outcome =
-      gpu_profiled({"run", "-o", "outer.pb.gz", "--summary-json", "s.json", "--", GPU_PROFILED_PATH,
-                    "run", "--shim", SHIM_PATH, "-o", "inner.pb.gz", "--", SHORT_PATH, "200", "6"});
+  const Outcome outcome = gpu_profiled({"run", "-o", "outer.pb.gz", "--summary-json", "s.json",
+                                        "--", daemon_path(), "run", "--shim", shim_path(), "-o",
+                                        "inner.pb.gz", "--", SHORT_PATH, "200", "6"});
   EXPECT_EQ(outcome.status, 6) << outcome.err;
   // One of the two controls the shim; both see every record.
   EXPECT_EQ(json_number(read_file(file("s.json")), "total", "received"), 200) << outcome.err;

@@ -26,3 +26,8 @@ gpuprof_main_job(late_attach "" 180)
 gpuprof_main_job(daemon_killed "" 120)
 gpuprof_main_job(neighbour "" 120)
 gpuprof_main_job(short_runs "" 240)
+# That the cases of this folder test what they were told to (products.py).
+math(EXPR timeout "120 * ${GPU_PROFILED_TIMEOUT_SCALE}")
+add_test(NAME products.named COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/products.py named
+  --build ${CMAKE_BINARY_DIR})
+set_tests_properties(products.named PROPERTIES LABELS "e2e" TIMEOUT ${timeout} SKIP_RETURN_CODE 77 RUN_SERIAL ON)

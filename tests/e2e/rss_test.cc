@@ -58,7 +58,7 @@ TEST_F(Rss, FlatAt200kExecutionsASecond) {
                   std::to_string(seconds + 60), "--rate", "50000"},
                  setup({injected()[0], "FAKE_CUDA_INSTANT=1"}));
   wait_until_injected(workload.pid());
-  Child attach({GPU_PROFILED_PATH, "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz",
+  Child attach({daemon_path(), "--pid", std::to_string(workload.pid()), "-o", "x.pb.gz",
                 "--summary-json", "s.json"},
                setup());
   const auto begin = Clock::now();

@@ -37,8 +37,9 @@ class FakeBench(Bench):
         self.includes = [folder for folder in includes.split(";") if folder]
         self.build = pathlib.Path(build).resolve()
         if bundle is None:
-            self.daemon = self.build / "daemon/gpu-profiled"
-            self.shim = self.build / "shim/libgpu-profiled-cupti.so"
+            # GPU_PROFILED_TEST_*: as in tests/e2e/bench.py.
+            self.daemon = pathlib.Path(os.environ.get("GPU_PROFILED_TEST_DAEMON", self.build / "daemon/gpu-profiled"))
+            self.shim = pathlib.Path(os.environ.get("GPU_PROFILED_TEST_SHIM", self.build / "shim/libgpu-profiled-cupti.so"))
         self.cubins = self.build / "tests/hardware/cubins"
         self.listener = self.build / "tests/bench/listener.so"
         for name in WORKLOADS:

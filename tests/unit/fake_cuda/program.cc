@@ -51,7 +51,8 @@ Program::Program(const std::vector<std::string>& arguments, const Environment& e
   const char* directory = getenv("TMPDIR");
   prefix_ = std::string(directory ? directory : "/tmp") + "/fake_cuda." + std::to_string(getpid()) +
             "." + std::to_string(serial.fetch_add(1));
-  Environment all = {{"CUDA_INJECTION64_PATH", SHIM_PATH},
+  const char* shim = getenv("GPU_PROFILED_TEST_SHIM");  // another build, as in tests/e2e
+  Environment all = {{"CUDA_INJECTION64_PATH", shim != nullptr ? shim : SHIM_PATH},
                      {"GPU_PROFILED_CUPTI_PATH", CUPTI13_PATH},
                      {"FAKE_CUDA_TRUTH", prefix_ + ".truth"},
                      {"FAKE_CUDA_REPORT", prefix_ + ".report"}};
