@@ -108,6 +108,9 @@ def one_gpu(build, tier):
     try:
         first, second = bench.start("first"), bench.start("second")
         daemon = bench.attach_to([first, second], tier)
+        wait_for(lambda: held(first) or held(second), "one of them is sampled")
+        if held(second):  # both launch already: either may ask first
+            first, second = second, first
         wait_for(lambda: held(first) and samples(first) and wanted(second), "the first is sampled, the second waits")
         for process in (first, second):
             emitted_more(process)
