@@ -18,6 +18,8 @@ import shutil
 import subprocess
 import sys
 
+CERTIFICATES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+
 
 def instructions(text):
     """(line, word, rest) of each instruction; continuation lines joined, comments left out."""
@@ -105,11 +107,19 @@ class Build:
         script = (f"mount --bind {folder} {folder}; mount -t proc proc {folder}/proc; mount --rbind /dev {folder}/dev; "
                   f"mount --bind -o ro /etc/resolv.conf {folder}/etc/resolv.conf; exec chroot {folder} /bin/sh -c \"$1\"")
         (folder / "etc/resolv.conf").touch()
-        kept = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy") or name.startswith("PIP_")}
-        environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", **kept,
-                       **self.current.settings["environment"]}
+        environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root",
+                       **self.of_this_machine(), **self.current.settings["environment"]}
         subprocess.run(["unshare", "--mount", "--pid", "--fork", "--propagation", "private", "/bin/sh", "-ec", script, "sh", rest],
                        check=True, env=environment)
+
+    def of_this_machine(self):
+        """What a build behind a proxy is given: the proxy, and the certificates that this machine trusts."""
+        given = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
+        for name in CERTIFICATES:
+            if os.path.isfile(os.environ.get(name, "")):
+                shutil.copy(os.environ[name], self.current.folder / "run/certificates-of-the-machine.pem")
+                given[name] = "/run/certificates-of-the-machine.pem"
+        return given
 
     def do_env(self, rest):
         pairs = dict(word.split("=", 1) for word in shlex.split(rest))
