@@ -205,7 +205,7 @@ def start_program(engine, container, mounts, environment=None):
 
 def profile_program(engine, container, volumes, processes, program, command):
     """`command` in gpu-profiled's container, whose rights are the manifest's, until 2,000 executions were seen; the
-    profile has each."""
+    profile has each. What gpu-profiled said on standard error."""
     process, pid, truth = program
     mounts = mounts_of(engine, container, volumes)
     idle = engine.start(container, mounts, container["command"], processes)
@@ -237,6 +237,7 @@ def profile_program(engine, container, volumes, processes, program, command):
     for sample in profile.samples:
         check(names & set(sample.functions), f"no function of the program's: {sample.functions}")
     print(f"{recorded['recorded_executions']} executions, {stacks['taken']} stacks, all whole")
+    return text
 
 
 def case_sidecar(bench):
@@ -248,8 +249,14 @@ def case_sidecar(bench):
     install_shim(engine, spec, engine.pause())
     train = by_name(spec["containers"], "train")
     pause, *program = start_program(engine, train, mounts_of(engine, train, spec["volumes"]))
-    profile_program(engine, by_name(spec["containers"], "gpu-profiled"), spec["volumes"], pause, program,
-                    ["sh", script_in(engine, "profile-injected"), "--wait", "60"])
+    # As a forked child of the program: the shim, but no status page.
+    worker = engine.start(train, mounts_of(engine, train, spec["volumes"]), ["sleep", "infinity"], pause, uid=OWNER,
+                          environment={"LD_PRELOAD": f"/opt/gpu-profiled/{SHIM}"})
+    maps = pathlib.Path(f"/proc/{wait_for_program(worker, 'sleep')}/maps")
+    wait_for(lambda: SHIM in maps.read_text(), "the worker has the shim")
+    told = profile_program(engine, by_name(spec["containers"], "gpu-profiled"), spec["volumes"], pause, program,
+                           ["sh", script_in(engine, "profile-injected"), "--wait", "60"])
+    check("declined" not in told, f"the worker was taken for a target: {told}")
 
 
 def script_in(engine, script):
