@@ -65,7 +65,8 @@ enum gpuprof_libcuda_kind {
   GPUPROF_LIBCUDA_COMPAT = 2, /* forward-compatibility package */
   GPUPROF_LIBCUDA_TEGRA = 3,
   GPUPROF_LIBCUDA_WSL = 4,
-  GPUPROF_LIBCUDA_NIX = 5,
+  GPUPROF_LIBCUDA_NIX = 5, /* of the store or /run/opengl-driver */
+  GPUPROF_LIBCUDA_KIND_COUNT = 6,
 };
 
 /* What became of the PC sampling that was asked for. */

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "daemon/cli/environment.h"
+#include "daemon/target/cuda_driver.h"
 #include "daemon/target/process.h"
 #include "daemon/target/text.h"
 
@@ -34,6 +35,7 @@ std::string explain_no_shim(const InjectionFacts& facts) {
   if (facts.injection_mapped)
     return who + " was started with another tool's injection (CUDA_INJECTION64_PATH=" + value +
            "): restart it with the variable set to the shim";
+  if (facts.libcuda_fails) return who + ": CUDA cannot work in it: " + *facts.libcuda_fails;
   return who + ": broken injection: CUDA_INJECTION64_PATH=" + value +
          " is set and libcuda is loaded, but that library is not: check that the file exists and "
          "is "
@@ -53,6 +55,10 @@ Error diagnose_no_shim(uint32_t pid) {
   for (const target::Mapping& mapping : *mappings) {
     if (mapping.file_name().starts_with("libcuda.so")) facts.libcuda_mapped = true;
     if (!wanted.empty() && mapping.file_name() == wanted) facts.injection_mapped = true;
+  }
+  if (facts.libcuda_mapped && facts.injection && !facts.injection_mapped) {
+    if (auto driver = target::mapped_cuda_driver(pid, target::kernel_module_release()))
+      facts.libcuda_fails = target::explain_failure(*driver);
   }
   return Error{Code::kNoTarget, 0, explain_no_shim(facts)};
 }

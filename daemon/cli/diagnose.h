@@ -17,8 +17,9 @@ namespace gpuprof::cli {
 struct InjectionFacts {
   uint32_t pid = 0;
   bool libcuda_mapped = false;
-  std::optional<std::string> injection;  // CUDA_INJECTION64_PATH it was started with
-  bool injection_mapped = false;         // a file of that name is mapped
+  std::optional<std::string> injection;      // CUDA_INJECTION64_PATH it was started with
+  bool injection_mapped = false;             // a file of that name is mapped
+  std::optional<std::string> libcuda_fails;  // why this libcuda cannot work here
 };
 
 // --pid was given `tid`, a thread of `process`.

@@ -122,6 +122,8 @@ void write_control(JsonWriter& json, const Options& asked, const Controlled& tar
   json.field("cupti_version", target.status.cupti_version);
   json.field("cupti_path", target.status.cupti_path);
   json.field("driver_version", target.status.driver_version);
+  json.key("cuda_driver");
+  write_cuda_driver(json, target::cuda_driver_of(target.status, target::kernel_module_release()));
   json.key("arms");
   if (target.gaps.implausible())
     json.null();
@@ -324,6 +326,14 @@ std::vector<std::string> profile_comments(const Session& session, const join::Jo
                 std::to_string(account.exact) + " exact, " + std::to_string(account.sampled) +
                 " sampled, " + std::to_string(sum(account.unattributed)) + " unmatched, " +
                 std::to_string(sum(account.lost_ring) + sum(account.lost_shim)) + " lost");
+  const std::string kernel_module = target::kernel_module_release();
+  CudaDriverLines drivers;
+  for (const auto& [id, target] : session.controlled())
+    drivers.add(id.pid, target::cuda_driver_of(target.status, kernel_module));
+  for (std::string& line : drivers.lines()) {
+    if (out.size() > 16) break;
+    out.push_back(std::move(line));
+  }
   for (const auto& [id, target] : session.controlled()) {
     const std::string who = "process " + std::to_string(id.pid);
     if (const uint64_t gap = gap_ns(target, record_of(session, id)); gap > 0)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/report_parts.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <iterator>
 #include <numeric>
@@ -143,6 +144,38 @@ void write_join(JsonWriter& json, const join::JoinStats& stats) {
   json.field("pc_resolved_early", stats.pc_resolved_early);
   json.field("pc_folded", stats.pc_folded);
   json.field("pc_stacks_trimmed", stats.pc_stacks_trimmed);
+}
+
+void write_cuda_driver(JsonWriter& json, const target::CudaDriver& driver) {
+  json.begin_object();
+  json.field("kind", target::libcuda_kind_name(driver.kind));
+  json.field("path", driver.path);
+  json.field("release", driver.release);
+  json.field("cuda", target::cuda_version_text(driver.cuda_version));
+  json.field("kernel_module", driver.kernel_module);
+  json.end_object();
+}
+
+void CudaDriverLines::add(uint32_t pid, const target::CudaDriver& driver) {
+  std::string text = target::describe(driver);
+  if (text.empty()) return;
+  const auto same = std::ranges::find(lines_, text, &Line::text);
+  if (same != lines_.end()) {
+    ++same->processes;
+  } else {
+    lines_.push_back({std::move(text), pid, 1});
+  }
+}
+
+std::vector<std::string> CudaDriverLines::lines() const {
+  std::vector<std::string> out;
+  for (const Line& line : lines_) {
+    out.push_back(
+        (line.processes == 1 ? "process " : "processes ") + std::to_string(line.first_pid) +
+        (line.processes == 1 ? "" : " and " + std::to_string(line.processes - 1) + " more") + ": " +
+        line.text);
+  }
+  return out;
 }
 
 std::string not_exact(const join::JoinStats& stats) {

@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "daemon/cli/json_writer.h"
 #include "daemon/join/accounting.h"
 #include "daemon/join/joiner.h"
 #include "daemon/probe/probe_session.h"
+#include "daemon/target/cuda_driver.h"
 
 namespace gpuprof::cli {
 
@@ -36,6 +38,25 @@ void write_rings(JsonWriter& json, const probe::ProbeCounters& counters);
 
 // Members of an open object: what the joiner did, of all processes.
 void write_join(JsonWriter& json, const join::JoinStats& stats);
+
+// One object: the libcuda that a process ran on, and the kernel module.
+void write_cuda_driver(JsonWriter& json, const target::CudaDriver& driver);
+
+// The libcuda of each process, in one line for those that have the same one: "processes 12 and 3
+// more: CUDA 13.0 by ...". In the order of the first process of each.
+class CudaDriverLines {
+ public:
+  void add(uint32_t pid, const target::CudaDriver& driver);
+  [[nodiscard]] std::vector<std::string> lines() const;
+
+ private:
+  struct Line {
+    std::string text;
+    uint32_t first_pid = 0;
+    uint64_t processes = 0;
+  };
+  std::vector<Line> lines_;
+};
 
 // Executions that shared their launch's id with another one, in one line; empty: none.
 std::string not_exact(const join::JoinStats& stats);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "proto/libcuda_kind.h"
 #include "shim/core/knobs.h"
 #include "shim/core/log.h"
 #include "shim/core/memfd.h"
@@ -33,6 +34,7 @@ struct Facts {
   Attempts attempts;
   uint32_t version = 0;
   char text[1024] = {};
+  char libcuda_trouble[640] = {};
 };
 constinit Facts facts;
 
@@ -162,6 +164,9 @@ bool start() noexcept {
   find_driver(facts.objects, &facts.driver);
   shim::set_driver(facts.driver.version, facts.driver.kind, facts.driver.path,
                    facts.driver.kernel_version);
+  (void)explain_libcuda(facts.libcuda_trouble, sizeof facts.libcuda_trouble, facts.driver.path,
+                        facts.driver.kernel_version);
+  arming().explain_unknown(facts.libcuda_trouble);
   if (!load_library() || !bind_library()) return false;
   if (arming().buffers().create() != shim::Status::kOk) {
     return decline(GPUPROF_REASON_NO_MEMORY,

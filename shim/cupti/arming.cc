@@ -457,8 +457,9 @@ void Arming::fail(const Guard& guard, uint64_t now_ns, const char* what,
     shim::set_state(GPUPROF_STATE_BUSY, GPUPROF_REASON_OTHER_CLIENT, failure_);
     return;
   }
-  snprintf(failure_, sizeof failure_, "%s answered %d (%s); next try in %u s", what, result,
-           guard.describe(result), seconds);
+  const bool explained = result == CUPTI_ERROR_UNKNOWN && unknown_is_[0] != '\0';
+  snprintf(failure_, sizeof failure_, "%s answered %d (%s); %s%snext try in %u s", what, result,
+           guard.describe(result), explained ? unknown_is_ : "", explained ? "; " : "", seconds);
   if (!subscribed_) {
     shim::set_state(GPUPROF_STATE_IDLE, GPUPROF_REASON_SUBSCRIBE_FAILED, failure_);
     return;

@@ -63,6 +63,8 @@ class Arming {
 
   /// What is known after bind(); before anything else.
   void configure(uint32_t version, const Quirks& quirks, bool eager) noexcept;
+  /// What CUPTI's UNKNOWN is due to in this process, "" if it is not known; `text` stays.
+  void explain_unknown(const char* text) noexcept { unknown_is_ = text; }
 
   [[nodiscard]] Phase phase() const noexcept { return phase_.load(std::memory_order_acquire); }
   [[nodiscard]] bool eager() const noexcept { return eager_; }
@@ -186,7 +188,8 @@ class Arming {
   // Service thread only (and init, before that thread runs).
   uint64_t retry_at_ns_ = 0;
   uint64_t back_off_ns_ = 0;
-  char failure_[256] = {};
+  const char* unknown_is_ = "";
+  char failure_[896] = {};
   bool said_outstanding_ = false;
   bool drain_flushed_ = false;
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "proto/libcuda_kind.h"
 #include "shim/core/metadata.h"
 #include "shim/core/self.h"
 
@@ -91,24 +92,6 @@ void read_device(const DeviceFunctions& cuda, uint32_t ordinal, CUdevice device,
 
 }  // namespace
 
-gpuprof_libcuda_kind libcuda_kind(const char* real_path, const char* kernel_version) noexcept {
-  if (strstr(real_path, "/compat/") != nullptr || strstr(real_path, "/cuda-compat") != nullptr ||
-      strstr(real_path, "cuda_compat") != nullptr) {
-    return GPUPROF_LIBCUDA_COMPAT;
-  }
-  if (strstr(real_path, "/wsl/") != nullptr) return GPUPROF_LIBCUDA_WSL;
-  if (strstr(real_path, "tegra") != nullptr) return GPUPROF_LIBCUDA_TEGRA;
-  const char* suffix = strstr(file_name(real_path), ".so.");
-  const bool full_version = suffix != nullptr && strchr(suffix + 4, '.') != nullptr;
-  if (kernel_version[0] != '\0' && full_version && strcmp(suffix + 4, kernel_version) != 0) {
-    return GPUPROF_LIBCUDA_COMPAT;
-  }
-  if (starts_with(real_path, "/nix/store/") || starts_with(real_path, "/run/opengl-driver")) {
-    return GPUPROF_LIBCUDA_NIX;
-  }
-  return GPUPROF_LIBCUDA_SYSTEM;
-}
-
 void find_driver(const MappedObjects& objects, Driver* driver) noexcept {
   read_kernel_version(driver->kernel_version, sizeof driver->kernel_version);
   const char* mapped = objects.find("libcuda.so");
@@ -119,7 +102,7 @@ void find_driver(const MappedObjects& objects, Driver* driver) noexcept {
   } else {
     copy_path(mapped, driver->path, sizeof driver->path);
   }
-  driver->kind = libcuda_kind(driver->path, driver->kernel_version);
+  driver->kind = libcuda_kind_of(driver->path, driver->kernel_version);
   driver->library = dlopen(mapped, RTLD_LAZY | RTLD_NOLOAD);
   if (driver->library == nullptr) return;
   auto* get_version = driver_function<CUresult (*)(int*)>(*driver, "cuDriverGetVersion");

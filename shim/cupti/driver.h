@@ -23,10 +23,6 @@ struct Driver {
 /// finished (cuda.h: it needs no initialisation). InitializeInjection only.
 void find_driver(const MappedObjects& objects, Driver* driver) noexcept;
 
-/// Which packaging a libcuda comes from, by its real path; a libcuda whose version differs from the
-/// kernel driver's is the forward-compatibility one wherever it lies.
-gpuprof_libcuda_kind libcuda_kind(const char* real_path, const char* kernel_version) noexcept;
-
 /// Emits device_v1 for every device that the process sees. Makes CUDA calls (cuDeviceGet...), so
 /// only on the service thread, and only once a launch was seen, which proves that cuInit has
 /// returned. Answers the number of devices.

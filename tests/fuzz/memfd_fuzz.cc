@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 
+#include "daemon/target/cuda_driver.h"
 #include "daemon/target/module_reader.h"
 #include "daemon/target/shim_status.h"
 #include "proto/memfd_layout.h"
@@ -50,6 +51,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                   status.kernel_driver_version, status.unknown_knobs}) {
     if (!is_printable(text)) std::abort();
   }
+  const target::CudaDriver driver = target::cuda_driver_of(status, "");
+  if (!is_printable(target::describe(driver)) || driver.kind >= GPUPROF_LIBCUDA_KIND_COUNT ||
+      !is_printable(target::explain_failure(driver).value_or("")))
+    std::abort();
   if (status.state >= GPUPROF_STATE_COUNT || status.reason >= GPUPROF_REASON_COUNT) std::abort();
 
   UniqueFd memfd(::memfd_create("fuzz", MFD_CLOEXEC));

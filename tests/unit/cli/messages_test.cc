@@ -9,7 +9,7 @@ namespace gpuprof::cli {
 namespace {
 
 InjectionFacts facts(bool libcuda, std::optional<std::string> injection, bool mapped) {
-  return {42, libcuda, std::move(injection), mapped};
+  return {42, libcuda, std::move(injection), mapped, {}};
 }
 
 TEST(ExplainNoShim, TellsTheCasesApart) {
@@ -28,6 +28,16 @@ TEST(ExplainNoShim, TellsTheCasesApart) {
     EXPECT_NE(text.find("process 42"), std::string::npos);
     EXPECT_EQ(text.find('\n'), std::string::npos);
   }
+}
+
+TEST(ExplainNoShim, ALibcudaThatCannotWorkIsNamedFirst) {
+  InjectionFacts failing = facts(true, "/shim.so", false);
+  failing.libcuda_fails = "/c/compat/libcuda.so.580.1 is older than the kernel module 580.2";
+  EXPECT_EQ(explain_no_shim(failing),
+            "process 42: CUDA cannot work in it: /c/compat/libcuda.so.580.1 is older than the "
+            "kernel module 580.2");
+  failing.injection_mapped = true;
+  EXPECT_NE(explain_no_shim(failing).find("another tool's injection"), std::string::npos);
 }
 
 TEST(DiagnoseNoShim, OurselvesWithoutCuda) {

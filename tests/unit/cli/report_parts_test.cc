@@ -88,5 +88,35 @@ TEST(ReportParts, WhoWasNotSeenIsTold) {
   EXPECT_NE(not_seen(counters).find("; 2 batches of processes outside"), std::string::npos);
 }
 
+TEST(ReportParts, TheCudaDriverOfEachProcess) {
+  target::CudaDriver driver;
+  CudaDriverLines lines;
+  lines.add(1, driver);  // none mapped
+  EXPECT_TRUE(lines.lines().empty());
+  driver.kind = GPUPROF_LIBCUDA_COMPAT;
+  driver.path = "/usr/local/cuda/compat/libcuda.so.580.95.05";
+  driver.release = "580.95.05";
+  driver.kernel_module = "535.216.01";
+  driver.cuda_version = 13000;
+  lines.add(7, driver);
+  lines.add(9, driver);
+  lines.add(10, driver);
+  JsonWriter json;
+  write_cuda_driver(json, driver);
+  const std::string text = json.take();
+  for (const char* part : {"\"kind\": \"cuda_compat\"", "\"cuda\": \"13.0\"",
+                           "\"release\": \"580.95.05\"", "\"kernel_module\": \"535.216.01\""})
+    EXPECT_NE(text.find(part), std::string::npos) << part << text;
+  driver.kind = GPUPROF_LIBCUDA_SYSTEM;
+  driver.path = "/usr/lib/libcuda.so.535.216.01";
+  driver.cuda_version = 12020;
+  lines.add(8, driver);
+  const std::vector<std::string> want = {
+      "processes 7 and 2 more: CUDA 13.0 by /usr/local/cuda/compat/libcuda.so.580.95.05 "
+      "(cuda_compat), kernel module 535.216.01",
+      "process 8: CUDA 12.2 by /usr/lib/libcuda.so.535.216.01 (system), kernel module 535.216.01"};
+  EXPECT_EQ(lines.lines(), want);
+}
+
 }  // namespace
 }  // namespace gpuprof::cli

@@ -18,7 +18,6 @@
 #include "shim/cupti/buffer_pool.h"
 #include "shim/cupti/callback_ids.h"
 #include "shim/cupti/capture_tracker.h"
-#include "shim/cupti/driver.h"
 #include "shim/cupti/launch_key.h"
 #include "shim/cupti/launch_rule.h"
 #include "shim/cupti/loader.h"
@@ -518,21 +517,6 @@ TEST_F(LoaderLayout, NewestThatTheDriverAllows) {
     place(name);
   }
   EXPECT_EQ(found("/l/libcudart.so.12", 12), "/l/libcupti.so.12");
-}
-
-TEST(LibcudaKind, ByPathAndByVersion) {
-  EXPECT_EQ(libcuda_kind("/usr/lib/x86_64-linux-gnu/libcuda.so.580.159.04", "580.159.04"),
-            GPUPROF_LIBCUDA_SYSTEM);
-  EXPECT_EQ(libcuda_kind("/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05", "570.10"),
-            GPUPROF_LIBCUDA_COMPAT);
-  EXPECT_EQ(libcuda_kind("/usr/local/cuda-13.0/compat/libcuda.so.580.95.05", ""),
-            GPUPROF_LIBCUDA_COMPAT);
-  EXPECT_EQ(libcuda_kind("/usr/lib/wsl/drivers/x/libcuda.so.1.1", ""), GPUPROF_LIBCUDA_WSL);
-  EXPECT_EQ(libcuda_kind("/usr/lib/aarch64-linux-gnu/tegra/libcuda.so.1.1", ""),
-            GPUPROF_LIBCUDA_TEGRA);
-  EXPECT_EQ(libcuda_kind("/nix/store/abc-nvidia-x11/lib/libcuda.so.580.95.05", "580.95.05"),
-            GPUPROF_LIBCUDA_NIX);
-  EXPECT_EQ(libcuda_kind("/usr/lib/libcuda.so.1", "580.1"), GPUPROF_LIBCUDA_SYSTEM);
 }
 
 TEST(Quirks, CudaMajorOfEveryVersionFormat) {
