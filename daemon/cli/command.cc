@@ -2,9 +2,7 @@
 #include "daemon/cli/command.h"
 
 #include <fcntl.h>
-#include <grp.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -18,20 +16,7 @@ struct ExecFailure {
   int error = 0;
 };
 
-// Async-signal-safe from here on: the child of a fork. Changing from uid 0 to another clears all
-// capabilities but the inheritable and ambient ones, which are dropped explicitly.
-int become(const Invoker& invoker) {
-  if (!invoker.switches) return 0;
-  if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 && errno != EINVAL)
-    return errno;
-  if (::setgroups(invoker.groups.size(), invoker.groups.data()) != 0) return errno;
-  if (::setresgid(invoker.gid, invoker.gid, invoker.gid) != 0) return errno;
-  if (::setresuid(invoker.uid, invoker.uid, invoker.uid) != 0) return errno;
-  // Never run somebody's command with more than somebody has.
-  if (invoker.uid != 0 && ::setuid(0) == 0) return EPERM;
-  return 0;
-}
-
+// Async-signal-safe: the child of a fork.
 [[noreturn]] void run_child(int gate, int report, char* const* argv, char* const* envp,
                             const Invoker& invoker, const sigset_t& mask,
                             const InheritedLimits& limits) {

@@ -3,8 +3,10 @@
 
 #include <grp.h>
 #include <pwd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -107,6 +109,20 @@ Result<Invoker> from_sudo(uid_t uid) {
 }
 
 }  // namespace
+
+// Changing from uid 0 to another clears all capabilities but the inheritable and ambient ones,
+// which are dropped explicitly.
+int become(const Invoker& invoker) {
+  if (!invoker.switches) return 0;
+  if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0 && errno != EINVAL)
+    return errno;
+  if (::setgroups(invoker.groups.size(), invoker.groups.data()) != 0) return errno;
+  if (::setresgid(invoker.gid, invoker.gid, invoker.gid) != 0) return errno;
+  if (::setresuid(invoker.uid, invoker.uid, invoker.uid) != 0) return errno;
+  // Never run somebody's command with more than somebody has.
+  if (invoker.uid != 0 && ::setuid(0) == 0) return EPERM;
+  return 0;
+}
 
 Result<Invoker> Invoker::resolve(const std::string& user) {
   const uid_t self = ::geteuid();

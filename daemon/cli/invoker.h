@@ -25,4 +25,8 @@ struct Invoker {
   static Result<Invoker> resolve(const std::string& user);
 };
 
+// Turns this process into one of `invoker`, for good; errno, 0 on success. Async-signal-safe: for
+// the child of a fork.
+int become(const Invoker& invoker);
+
 }  // namespace gpuprof::cli

@@ -18,7 +18,7 @@ namespace {
 struct RawOptions {
   std::vector<std::string> pids;
   std::string duration, output, stack_rate, summary_json, python = "on", user, shim, fallback, seed;
-  std::string pc_sampling = "off", pc_period, save_cubins;
+  std::string pc_sampling = "off", pc_period, save_cubins, cuda_compat;
   bool force = false, version = false;
   bool no_uprobe_multi = false, no_sleepable = false, no_nop5 = false, no_find_vma = false;
 };
@@ -176,6 +176,7 @@ Status check_run(const RawOptions& raw, Options& out) {
   out.force = raw.force;
   out.user = raw.user;
   out.shim = raw.shim;
+  out.cuda_compat = raw.cuda_compat;
   return {};
 }
 
@@ -248,6 +249,11 @@ Result<Options> parse_options(int argc, const char* const* argv) {
   run->add_option("--shim", raw.shim,
                   "the shim to inject (default: GPU_PROFILED_SHIM, else the installed one)")
       ->type_name("PATH");
+  run->add_option("--cuda-compat", raw.cuda_compat,
+                  "never|auto|DIR: run the command on the forward-compatibility libcuda of DIR, or "
+                  "of /usr/local/cuda, where it is newer than the driver's and works on the GPU "
+                  "(default: never; auto on Jetson)")
+      ->type_name("WHEN");
   const CubinCommands cubin = add_cubin(app, out.cubin);
   try {
     app.parse(ours);

@@ -46,8 +46,9 @@ struct Options {
   // kRun only
   bool python = true;
   bool force = false;
-  std::string user;  // empty: the user that called sudo
-  std::string shim;  // empty: GPU_PROFILED_SHIM, else beside the installation
+  std::string user;         // empty: the user that called sudo
+  std::string shim;         // empty: GPU_PROFILED_SHIM, else beside the installation
+  std::string cuda_compat;  // never, auto or a directory; empty: the machine's default
 };
 
 // `argv` as main gets it. kInvalidArgument: a usage error, one line.

@@ -9,6 +9,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/cli/command.h"
 #include "daemon/cli/command_line.h"
+#include "daemon/cli/cuda_compat.h"
 #include "daemon/cli/diagnose.h"
 #include "daemon/cli/environment.h"
 #include "daemon/cli/exit_code.h"
@@ -70,12 +71,15 @@ class Run {
   int only_wait();
   void forward_signals();
   void write_profile();
+  Status choose_libcuda(const Invoker& invoker);
+  void tell_other_libcuda();
 
   const Options& options_;
   const InheritedLimits& limits_;
   Console& console_;
   Signals& signals_;
   std::string shim_;
+  CompatChoice compat_;
   std::unique_ptr<Session> session_;
   std::optional<Command> command_;
   std::optional<ResultFiles> files_;
@@ -85,7 +89,27 @@ Result<Command> Run::fork_command(const Invoker& invoker, bool profiled) {
   Environment environment = Environment::current();
   set_identity(environment, invoker);
   if (profiled) set_profiling(environment, options_, shim_);
+  if (!compat_.directory.empty()) set_compat(environment, compat_.directory);
   return Command::fork(options_.command, environment, invoker, signals_.original_mask(), limits_);
+}
+
+Status Run::choose_libcuda(const Invoker& invoker) {
+  AskAs as{Environment::current(), invoker, signals_.original_mask(), limits_};
+  set_identity(as.environment, invoker);
+  auto choice = cuda_compat(options_.cuda_compat, as);
+  if (!choice) return tl::unexpected<Error>(choice.error());
+  compat_ = std::move(*choice);
+  if (!compat_.line.empty()) console_.line(compat_.line);
+  return {};
+}
+
+void Run::tell_other_libcuda() {
+  for (const auto& [id, target] : session_->controlled()) {
+    const auto line = other_libcuda(compat_, id.pid, target.status.libcuda_path);
+    if (!line) continue;
+    console_.line(*line);
+    return;
+  }
 }
 
 void Run::forward_signals() {
@@ -106,6 +130,7 @@ void Run::write_profile() {
     forward_signals();
     return false;
   });
+  tell_other_libcuda();
   if (result.rows.empty() && session_->controlled().empty()) {
     console_.line(
         "nothing could be profiled: the command never initialised CUDA (no process loaded the "
@@ -153,6 +178,10 @@ int Run::go() {
     return exit_code_of(invoker.error()) == kExitUsage ? kExitUsage : kExitFailure;
   }
   if (auto ok = check_injection(Environment::current(), shim_, options_.force); !ok) {
+    console_.line(ok.error().message);
+    return kExitUsage;
+  }
+  if (auto ok = choose_libcuda(*invoker); !ok) {
     console_.line(ok.error().message);
     return kExitUsage;
   }

@@ -63,6 +63,7 @@ enum class Key : uint32_t {
   kDropOnDevice,
   kPcStopMs,
   kFirstGpu,
+  kInitFail,
   kCount,
 };
 

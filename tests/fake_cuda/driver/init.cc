@@ -104,6 +104,7 @@ FAKE_EXPORT CUresult cuInit(unsigned int) {
   static std::mutex init_mutex;
   std::lock_guard lock(init_mutex);
   if (d.initialised.load()) return CUDA_SUCCESS;
+  if (const uint64_t code = setting(Key::kInitFail); code != 0) return static_cast<CUresult>(code);
   d.owner_pid.store(getpid());
   d.correlation.store(static_cast<uint32_t>(setting(Key::kCorrelation)));
   inject();

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings and faults: FAKE_CUDA_<KEY> in the environment, fake_cuda_set() at run time.
+// Settings and faults: a file beside the library, FAKE_CUDA_<KEY> in the environment,
+// fake_cuda_set() at run time.
+#include <dlfcn.h>
+
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -65,6 +69,7 @@ constexpr Entry kEntries[] = {
     {Key::kDropOnDevice, "drop_on_device", 0},
     {Key::kPcStopMs, "pc_stop_ms", 0},
     {Key::kFirstGpu, "first_gpu", 0},
+    {Key::kInitFail, "init_fail", 0},
 };
 static_assert(sizeof(kEntries) / sizeof(kEntries[0]) == static_cast<size_t>(Key::kCount));
 
@@ -121,12 +126,35 @@ bool assign(Store& store, const char* name, const char* text) {
   return false;
 }
 
+/// Lines KEY=VALUE of the file beside this library's own, LIBRARY.settings: two libcudas in one
+/// root differ by them.
+void read_own_file(Store& fresh) {
+  Dl_info self;
+  if (dladdr(reinterpret_cast<void*>(&read_own_file), &self) == 0) return;
+  char* real = realpath(self.dli_fname, nullptr);
+  if (real == nullptr) return;
+  const std::string name = std::string(real) + ".settings";
+  free(real);
+  FILE* file = fopen(name.c_str(), "re");
+  if (file == nullptr) return;
+  char line[256];
+  while (fgets(line, sizeof line, file) != nullptr) {
+    line[strcspn(line, "\n")] = '\0';
+    char* value = strchr(line, '=');
+    if (value == nullptr) continue;
+    *value = '\0';
+    assign(fresh, line, value + 1);
+  }
+  fclose(file);
+}
+
 Store& store() {
   static Store* instance = [] {
     auto* fresh = new Store{};
     for (const Entry& entry : kEntries) {
       fresh->value[static_cast<size_t>(entry.key)].store(entry.value);
     }
+    read_own_file(*fresh);
     for (const Entry& entry : kEntries) {
       std::string name = "FAKE_CUDA_";
       for (const char* c = entry.name; *c; ++c) name += static_cast<char>(toupper(*c));

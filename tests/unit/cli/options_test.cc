@@ -44,6 +44,14 @@ TEST(Options, Defaults) {
   EXPECT_FALSE(options->duration.has_value());
 }
 
+TEST(Options, CudaCompatIsOfRunAlone) {
+  EXPECT_EQ(parse({"run", "--", "prog"})->cuda_compat, "");
+  auto options = parse({"run", "--cuda-compat", "auto", "--", "prog"});
+  ASSERT_TRUE(options.has_value()) << options.error().message;
+  EXPECT_EQ(options->cuda_compat, "auto");
+  EXPECT_EQ(parse({"--pid", "1", "--cuda-compat", "auto"}).error().code, Code::kInvalidArgument);
+}
+
 TEST(Options, PcSampling) {
   EXPECT_EQ(parse({"--pid", "1"})->tier, GPUPROF_TIER_TRACE);
   EXPECT_EQ(parse({"--pid", "1", "--pc-sampling", "off"})->tier, GPUPROF_TIER_TRACE);

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/cli/driver_question.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <vector>
+
+#include "daemon/asker/asker.h"
+#include "daemon/base/unique_fd.h"
+#include "daemon/target/text.h"
+
+#ifndef MFD_EXEC
+#define MFD_EXEC 0x0010U
+#endif
+
+namespace gpuprof::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr size_t kMostBytes = 8192;
+constexpr milliseconds kDyingPatience{1000};  // a driver call may not be killable
+constexpr int kNoExec = 126;
+
+// The asker in memory: no file of ours need be found, and none can be put in its place. Where
+// vm.memfd_noexec is set it says that it shall be executed; before Linux 6.3 that is not known.
+Result<UniqueFd> asker_file() {
+  UniqueFd fd(::memfd_create("gpu-profiled-asker", MFD_CLOEXEC | MFD_EXEC));
+  if (!fd.valid() && errno == EINVAL) fd.reset(::memfd_create("gpu-profiled-asker", MFD_CLOEXEC));
+  if (!fd.valid()) return fail_errno(Code::kUnavailable, errno, "memfd_create");
+  const auto bytes = asker::program();
+  if (::write(fd.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()) ||
+      ::fchmod(fd.get(), 0755) != 0)
+    return fail_errno(Code::kUnavailable, errno, "a program in memory");
+  return fd;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> out;
+  out.reserve(strings.size() + 1);
+  for (const std::string& text : strings) out.push_back(const_cast<char*>(text.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+// Async-signal-safe: the child of a fork.
+[[noreturn]] void become_asker(int file, int answers, int nothing, char* const* argv,
+                               char* const* envp, const AskAs& as) {
+  as.limits.restore();
+  const rlimit no_core = {0, 0};
+  ::setrlimit(RLIMIT_CORE, &no_core);
+  if (become(as.invoker) != 0) ::_exit(kNoExec);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::sigprocmask(SIG_SETMASK, &as.mask, nullptr);
+  if (::dup2(nothing, 0) < 0 || ::dup2(answers, 1) < 0 || ::dup2(nothing, 2) < 0) ::_exit(kNoExec);
+  ::syscall(SYS_execveat, file, "", argv, envp, AT_EMPTY_PATH);
+  ::_exit(kNoExec);
+}
+
+struct Said {
+  std::string text;
+  bool late = false;
+};
+
+// Until the last line, the end, or the deadline.
+Said read_answer(int fd, Clock::time_point deadline) {
+  Said out;
+  char buffer[1024];
+  while (out.text.size() < kMostBytes && !out.text.ends_with("\nend\n")) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+    out.late = left <= milliseconds(0);
+    if (out.late) break;
+    pollfd wait = {fd, POLLIN, 0};
+    const int ready = ::poll(&wait, 1, static_cast<int>(left.count()));
+    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+    if (ready < 0) break;
+    const ssize_t got = ::read(fd, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    out.text.append(buffer, static_cast<size_t>(got));
+  }
+  return out;
+}
+
+// Its wait status; -1: it cannot be killed at once, and is left. `leaving`: it has said its last.
+int end_child(pid_t pid, bool leaving) {
+  if (!leaving) ::kill(pid, SIGKILL);
+  const auto deadline = Clock::now() + kDyingPatience;
+  for (;;) {
+    int status = -1;
+    const pid_t got = ::waitpid(pid, &status, WNOHANG);
+    if (got == pid) return status;
+    if (got < 0 && errno != EINTR) return -1;
+    if (Clock::now() >= deadline) {
+      if (!leaving) return -1;
+      return end_child(pid, false);
+    }
+    ::usleep(2000);
+  }
+}
+
+std::string rest_of(std::string_view text, std::string_view word) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const std::string_view line = text.substr(at, text.find('\n', at) - at);
+    if (line.starts_with(word)) return std::string(line.substr(word.size()));
+    at += line.size() + 1;
+  }
+  return {};
+}
+
+std::optional<uint32_t> number_in(const std::string& text, uint32_t most) {
+  uint32_t out = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (error != std::errc() || end != text.data() + text.size() || out > most) return {};
+  return out;
+}
+
+}  // namespace
+
+Result<DriverAnswer> parse_answer(std::string_view text) {
+  const std::string why = rest_of(text, "failed ");
+  if (!why.empty()) return fail(Code::kNotFound, target::printable(why, 300));
+  DriverAnswer out;
+  const auto version = number_in(rest_of(text, "version "), 999'999);
+  if (!version || *version < 1000) return fail(Code::kUnavailable, "no answer of a libcuda");
+  out.version = *version;
+  out.path = target::printable(rest_of(text, "loaded "), 512);
+  const std::string init = rest_of(text, "init ");
+  if (const auto number = number_in(init, 99'999)) out.init = static_cast<int>(*number);
+  return out;
+}
+
+Result<DriverAnswer> ask_driver(const std::string& library, uint32_t bound, const AskAs& as,
+                                milliseconds patience) {
+  auto file = asker_file();
+  if (!file) return tl::unexpected<Error>(file.error());
+  Environment environment = as.environment;
+  for (const char* name :
+       {"CUDA_INJECTION64_PATH", "CUDA_INJECTION32_PATH", "LD_PRELOAD", "LD_AUDIT", "LD_DEBUG"})
+    environment.unset(name);
+  const std::vector<std::string> words = {"gpu-prof-asker", library, std::to_string(bound)};
+  const std::vector<char*> argv = pointers(words), envp = pointers(environment.entries());
+  int pair[2];
+  if (::pipe2(pair, O_CLOEXEC) != 0) return fail_errno(Code::kUnavailable, errno, "pipe");
+  UniqueFd answers(pair[0]), theirs(pair[1]);
+  const UniqueFd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const auto deadline = Clock::now() + patience;
+  const pid_t pid = ::fork();
+  if (pid < 0) return fail_errno(Code::kUnavailable, errno, "cannot start a process");
+  if (pid == 0)
+    become_asker(file->get(), theirs.get(), nothing.get(), argv.data(), envp.data(), as);
+  theirs.reset();
+  const Said said = read_answer(answers.get(), deadline);
+  const bool answered = said.text.ends_with("\nend\n");
+  const int status = end_child(pid, !answered && !said.late);
+  if (answered) return parse_answer(said.text);
+  // What it had said before is worth nothing: it may be half of it.
+  if (said.late)
+    return fail(Code::kUnavailable,
+                "it gave no answer in " + std::to_string(patience.count() / 1000) + " s");
+  if (status >= 0 && WIFSIGNALED(status))
+    return fail(Code::kUnavailable,
+                "asking it ended by signal " + std::to_string(WTERMSIG(status)));
+  if (status >= 0 && WEXITSTATUS(status) == kNoExec)
+    return fail(Code::kUnavailable,
+                "a process to ask it cannot be started (no dynamic loader at the usual place, or "
+                "vm.memfd_noexec is 2)");
+  return fail(Code::kUnavailable, "asking it ended without an answer");
+}
+
+}  // namespace gpuprof::cli
