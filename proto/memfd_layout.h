@@ -55,8 +55,20 @@ enum gpuprof_reason {
   GPUPROF_REASON_WAITING_FOR_LAUNCH = 15,
   GPUPROF_REASON_BUFFERS_OUTSTANDING = 16,
   GPUPROF_REASON_ENABLE_FAILED = 17,
-  GPUPROF_REASON_QUIRK = 18, /* this CUPTI version is on the quirk table */
-  GPUPROF_REASON_COUNT = 19,
+  GPUPROF_REASON_QUIRK = 18,        /* this CUPTI version is on the quirk table */
+  GPUPROF_REASON_CUPTI_FAILED = 19, /* its first call failed */
+  GPUPROF_REASON_COUNT = 20,
+};
+
+/*
+ * Whose copy of libcupti it is. One that the shim has loaded satisfies every later need of the same
+ * soname in the process.
+ */
+enum gpuprof_cupti_origin {
+  GPUPROF_CUPTI_UNKNOWN = 0, /* none, or a shim older than this field */
+  GPUPROF_CUPTI_MAPPED = 1,  /* the application's: mapped before the shim looked */
+  GPUPROF_CUPTI_LOADED = 2,  /* the shim's */
+  GPUPROF_CUPTI_ORIGIN_COUNT = 3,
 };
 
 enum gpuprof_libcuda_kind {
@@ -134,7 +146,7 @@ struct gpuprof_status_page {
   uint32_t reason;         /* enum gpuprof_reason */
   uint32_t epoch;          /* correlation epoch, 0 before the first arm */
   uint64_t heartbeat_ns;   /* CLOCK_MONOTONIC at the service thread's last round */
-  uint32_t cupti_version;  /* cuptiGetVersion() */
+  uint32_t cupti_version;  /* cuptiGetVersion(); 19 for 12.0 and 12.1, which answer 11.8's 18 */
   uint32_t driver_version; /* cuDriverGetVersion() */
   uint32_t libcuda_kind;   /* enum gpuprof_libcuda_kind */
   uint32_t tier;           /* what is active now: enum gpuprof_tier */
@@ -167,9 +179,9 @@ struct gpuprof_status_page {
   /* The grant that is in force: no GPU outside it is enabled any more. 0: nothing is granted. */
   uint64_t pc_grant_serial;
   uint32_t pc_grant_modes; /* modes this shim knows; 0: it is older than grants and heeds none */
-  uint32_t reserved2;
-  uint32_t pc_wanted; /* GPUs (bits: indices of pc_gpus) that a launch wanted to sample */
-  uint32_t pc_held;   /* GPUs that are sampled, or may be: set before, cleared after */
+  uint32_t cupti_origin;   /* enum gpuprof_cupti_origin */
+  uint32_t pc_wanted;      /* GPUs (bits: indices of pc_gpus) that a launch wanted to sample */
+  uint32_t pc_held;        /* GPUs that are sampled, or may be: set before, cleared after */
   struct gpuprof_gpu_uuid pc_gpus[16]; /* by device id */
   uint8_t reserved3[272];
 };

@@ -49,7 +49,7 @@ PY
 # Whether pip can get the wheels here: they may be in build/ already.
 can_fetch_wheels() {
   local version scratch rc=0
-  for version in 11.8 12.4 12.9 13.0 newest; do
+  for version in 11.8 12.0 12.4 12.9 13.0 newest; do
     [[ -e $root/build/cupti-headers/$version/complete ]] && continue
     scratch=$(mktemp -d)
     timeout 120 python3 -m pip download -q --no-deps --only-binary=:all: -d "$scratch" \

@@ -31,6 +31,9 @@ size_t format_line(char (&line)[kLineBytes], const char* format, va_list argumen
       vsnprintf(line + used, sizeof line - static_cast<size_t>(used) - 1, format, arguments);
   if (text < 0) return 0;
   const size_t length = strnlen(line, sizeof line - 2);
+  for (size_t i = 0; i < length; ++i) {  // a path may hold anything, and a line is one line
+    if (static_cast<unsigned char>(line[i]) < ' ' || line[i] == '\x7f') line[i] = '?';
+  }
   line[length] = '\n';
   return length + 1;
 }

@@ -232,9 +232,10 @@ void set_buffers_outstanding(uint32_t buffers) {
   }
 }
 
-void set_cupti(uint32_t version, const char* path) {
+void set_cupti(uint32_t version, const char* path, gpuprof_cupti_origin origin) {
   change([&](gpuprof_status_page& page) {
     page.cupti_version = version;
+    page.cupti_origin = origin;
     copy_text(page.cupti_path, path);
   });
 }

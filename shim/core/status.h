@@ -38,7 +38,7 @@ void count_disarm();
 // in all. One thread at a time.
 void set_recording(bool on, uint64_t now_ns);
 void set_buffers_outstanding(uint32_t buffers);
-void set_cupti(uint32_t version, const char* path);
+void set_cupti(uint32_t version, const char* path, gpuprof_cupti_origin origin);
 void set_driver(uint32_t driver_version, gpuprof_libcuda_kind kind, const char* libcuda_path,
                 const char* kernel_driver_version);
 

@@ -20,6 +20,7 @@
 #include "shim/cupti/driver.h"
 #include "shim/cupti/loader.h"
 #include "shim/cupti/modules.h"
+#include "shim/cupti/oldest_version.h"
 #include "shim/cupti/pc_sampling.h"
 #include "shim/cupti/service.h"
 
@@ -43,6 +44,10 @@ bool decline(gpuprof_reason reason, const char* text) noexcept {
   shim::set_state(GPUPROF_STATE_DECLINED, reason, text);
   shim::complain("%s", text);
   return false;
+}
+
+gpuprof_cupti_origin origin() noexcept {
+  return facts.library.was_mapped ? GPUPROF_CUPTI_MAPPED : GPUPROF_CUPTI_LOADED;
 }
 
 const char* why_no_page(shim::Status status) noexcept {
@@ -76,22 +81,45 @@ bool set_up_process() noexcept {
   return true;
 }
 
+bool decline_newer(const char* how) noexcept {
+  shim::set_cupti(facts.version, facts.library.path, origin());
+  snprintf(facts.text, sizeof facts.text,
+           "%.300s %s the driver (CUDA %u.%u), this process runs unprofiled", facts.library.path,
+           how, facts.driver.version / 1000, facts.driver.version % 1000 / 10);
+  return decline(GPUPROF_REASON_CUPTI_NEWER_THAN_DRIVER, facts.text);
+}
+
 bool load_library() noexcept {
-  const uint32_t driver_major = facts.driver.version / 1000;
-  const LoadResult result = load_cupti(facts.objects, shim::knobs().cupti_path, driver_major,
-                                       &facts.library, &facts.attempts);
+  const LoadResult result = load_cupti(facts.objects, shim::knobs().cupti_path,
+                                       facts.driver.version, &facts.library, &facts.attempts);
   if (result == LoadResult::kLoaded) return true;
-  if (result == LoadResult::kNewerThanDriver) {
-    snprintf(facts.text, sizeof facts.text,
-             "%.300s is newer than the driver (CUDA %u.%u), this process runs unprofiled",
-             facts.library.path, driver_major, facts.driver.version % 1000 / 10);
-    return decline(GPUPROF_REASON_CUPTI_NEWER_THAN_DRIVER, facts.text);
-  }
+  if (result == LoadResult::kNewerThanDriver) return decline_newer("is newer than");
   snprintf(facts.text, sizeof facts.text,
            "no usable libcupti, this process runs unprofiled (CUPTI comes with the CUDA toolkit or "
            "pip, not with the driver, and the container toolkit does not inject it); tried %s",
            facts.attempts.text());
   return decline(GPUPROF_REASON_NO_CUPTI, facts.text);
+}
+
+/// Asks CUPTI for its version: its first call, at which it starts from 13.2 on.
+bool ask_version(const Guard& guard) noexcept {
+  if (Guard::is_13_2(facts.library.handle) && !can_start_cupti_13_2(facts.driver)) {
+    return decline_newer("(CUPTI 13.2) would crash on");
+  }
+  uint32_t answered = 0;
+  const CUptiResult result = guard.version(&answered);
+  if (result == CUPTI_SUCCESS) {
+    facts.version = version_of(answered, major_of_library(facts.library.handle));
+    shim::set_cupti(facts.version, facts.library.path, origin());
+    return true;
+  }
+  shim::set_cupti(0, facts.library.path, origin());
+  snprintf(
+      facts.text, sizeof facts.text,
+      "%.300s does not start: cuptiGetVersion answered %d (a driver, CUDA %u.%u, that is too old "
+      "for it, or not working?); this process runs unprofiled",
+      facts.library.path, result, facts.driver.version / 1000, facts.driver.version % 1000 / 10);
+  return decline(GPUPROF_REASON_CUPTI_FAILED, facts.text);
 }
 
 bool bind_library() noexcept {
@@ -102,22 +130,17 @@ bool bind_library() noexcept {
              facts.library.path, missing);
     return decline(GPUPROF_REASON_MISSING_SYMBOL, facts.text);
   }
-  if (guard.version(&facts.version) != CUPTI_SUCCESS) facts.version = 0;
-  shim::set_cupti(facts.version, facts.library.path);
-  if (facts.version < kOldestVersion) {
+  if (!ask_version(guard)) return false;
+  if (facts.version < GPUPROF_OLDEST_CUPTI_API) {
     snprintf(facts.text, sizeof facts.text,
-             "%.300s has API version %u, CUDA 11.8 (%u) is the oldest supported; this process runs "
-             "unprofiled",
-             facts.library.path, facts.version, kOldestVersion);
+             "%.300s has API version %u, that of CUDA " GPUPROF_OLDEST_CUPTI_CUDA
+             " (%u) is the oldest supported; this process runs unprofiled",
+             facts.library.path, facts.version, GPUPROF_OLDEST_CUPTI_API);
     return decline(GPUPROF_REASON_CUPTI_TOO_OLD, facts.text);
   }
   const uint32_t driver_major = facts.driver.version / 1000;
   if (driver_major != 0 && cuda_major_of(facts.version) > driver_major) {
-    snprintf(facts.text, sizeof facts.text,
-             "%.300s (API version %u) is newer than the driver (CUDA %u.%u), this process runs "
-             "unprofiled",
-             facts.library.path, facts.version, driver_major, facts.driver.version % 1000 / 10);
-    return decline(GPUPROF_REASON_CUPTI_NEWER_THAN_DRIVER, facts.text);
+    return decline_newer("is newer than");
   }
   return true;
 }

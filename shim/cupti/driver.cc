@@ -112,6 +112,19 @@ void find_driver(const MappedObjects& objects, Driver* driver) noexcept {
   }
 }
 
+bool can_start_cupti_13_2(const Driver& driver) noexcept {
+  constexpr CUuuid kTable = {{0x7c, static_cast<char>(0xb6), 0x3f, static_cast<char>(0x9b),
+                              static_cast<char>(0x9c), static_cast<char>(0xa4),
+                              static_cast<char>(0x8e), 0x42, static_cast<char>(0xa4),
+                              static_cast<char>(0x84), static_cast<char>(0xbe),
+                              static_cast<char>(0xb6), 0x6e, 0x6a, static_cast<char>(0xed), 0x7f}};
+  if (driver.library == nullptr) return false;
+  auto* get_table =
+      driver_function<CUresult (*)(const void**, const CUuuid*)>(driver, "cuGetExportTable");
+  const void* table = nullptr;
+  return get_table != nullptr && get_table(&table, &kTable) == CUDA_SUCCESS && table != nullptr;
+}
+
 uint32_t publish_devices(const Driver& driver) noexcept {
   if (driver.library == nullptr) return 0;
   const DeviceFunctions cuda(driver);

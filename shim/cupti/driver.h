@@ -23,6 +23,12 @@ struct Driver {
 /// finished (cuda.h: it needs no initialisation). InitializeInjection only.
 void find_driver(const MappedObjects& objects, Driver* driver) noexcept;
 
+/// Whether CUPTI 13.2 can start on this libcuda. From 13.2 on CUPTI starts at the first call of any
+/// of its functions, and asks libcuda for a table that 13.0 and 13.1 do not ask for. Where it
+/// cannot start, 13.2 (23, 75 and 86 alike) calls itself without end, which ends the process; 13.3
+/// answers UNKNOWN.
+bool can_start_cupti_13_2(const Driver& driver) noexcept;
+
 /// Emits device_v1 for every device that the process sees. Makes CUDA calls (cuDeviceGet...), so
 /// only on the service thread, and only once a launch was seen, which proves that cuInit has
 /// returned. Answers the number of devices.

@@ -126,6 +126,11 @@ const char* Guard::bind(void* library) const noexcept {
   return nullptr;
 }
 
+bool Guard::is_13_2(void* library) noexcept {
+  return dlsym(library, "cuptiActivityGetStructSize") != nullptr &&
+         dlsym(library, "cuptiActivityGetNextRecord_v2") == nullptr;
+}
+
 const void* Guard::library_address() const noexcept {
   return reinterpret_cast<const void*>(table.cuptiGetVersion);
 }

@@ -83,6 +83,8 @@ class Guard {
   /// Fills the table of entry points from an opened libcupti; once, before any other use.
   /// Returns null, or the name of a required function that the library lacks.
   const char* bind(void* library) const noexcept;
+  /// CUPTI 13.2, by its functions: it may not be called at all where it cannot start (driver.h).
+  static bool is_13_2(void* library) noexcept;
   /// The address of a bound function inside libcupti, for dladdr; null before bind().
   const void* library_address() const noexcept;
 

@@ -10,15 +10,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
+
+#include "shim/cupti/oldest_version.h"
 
 namespace gpuprof::cupti {
 namespace {
 
-constexpr const char* kSonames[] = {
-    "libcupti.so.13",
-    "libcupti.so.12",
-    "libcupti.so.11.8",
-};
+constexpr char kTooOld[] = "older than CUDA " GPUPROF_OLDEST_CUPTI_CUDA;
 
 #if defined(__aarch64__)
 constexpr const char* kMachine = "aarch64";
@@ -28,63 +27,66 @@ constexpr const char* kMachine = "x86_64";
 constexpr const char* kTargets[] = {"x86_64-linux"};
 #endif
 
+/// The release that follows `stem` at the beginning of a file name.
+FileVersion version_after(const char* stem, const char* file) noexcept {
+  if (!starts_with(file, stem)) return {};
+  const char* at = file + strlen(stem);
+  char* end = nullptr;
+  FileVersion version;
+  const unsigned long major = strtoul(at, &end, 10);
+  if (end == at || *at < '0' || *at > '9' || major > 9999 || (*end != '\0' && *end != '.'))
+    return {};
+  version.major = static_cast<uint32_t>(major);
+  if (*end == '.' && end[1] >= '0' && end[1] <= '9') {
+    const unsigned long minor = strtoul(end + 1, nullptr, 10);
+    version.minor =
+        minor < FileVersion::kAnyMinor ? static_cast<uint32_t>(minor) : FileVersion::kAnyMinor;
+  }
+  return version;
+}
+
 /// One search: what it may load, and what it has tried.
 class Search {
  public:
-  Search(uint32_t driver_major, CuptiLibrary* library, Attempts* attempts) noexcept
-      : driver_major_(driver_major), library_(library), attempts_(attempts) {}
-
-  /// Loads one file or soname.
-  bool open(const char* name, int extra_flags = 0) noexcept {
-    dlerror();
-    void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | extra_flags);
-    if (handle == nullptr) {
-      const char* error = dlerror();  // cleared by reading it
-      if (extra_flags == 0) attempts_->add(name, error == nullptr ? "cannot be loaded" : error);
-      return false;
-    }
-    library_->handle = handle;
-    link_map* map = nullptr;
-    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0] != '\0') name = map->l_name;
-    copy_path(name, library_->path, sizeof library_->path);
-    return true;
+  Search(uint32_t driver_version, CuptiLibrary* library, Attempts* attempts) noexcept
+      : driver_major_(driver_version / 1000), library_(library), attempts_(attempts) {
+    snprintf(newer_, sizeof newer_, "newer than the driver's CUDA %u.%u", driver_major_,
+             driver_version % 1000 / 10);
+    snprintf(not_tried_, sizeof not_tried_, "not tried, %s", newer_);
   }
 
-  bool refuse(const char* name) noexcept {
-    attempts_->add(name, "neither a file nor a directory");
+  /// Loads one file or soname.
+  bool open(const char* name) noexcept { return open_with(name, 0); }
+
+  /// Takes the copy that the process has mapped; "" is the program itself.
+  bool open_mapped(const char* name) noexcept {
+    library_->was_mapped = open_with(name, RTLD_NOLOAD);
+    return library_->was_mapped;
+  }
+
+  bool refuse(const char* name, const char* why) noexcept {
+    attempts_->add(name, why);
     return false;
   }
 
-  /// Loads the newest suitable libcupti of a directory.
+  /// Loads the newest suitable libcupti of a directory that can be loaded.
   bool open_newest_in(const char* directory) noexcept {
-    DIR* listing = opendir(directory);
-    if (listing == nullptr) {
-      attempts_->add(directory, strerror(errno));
-      return false;
+    char name[256];
+    uint32_t below = UINT32_MAX;
+    for (bool any = false;; any = true) {
+      const Pick pick = pick_below(below, directory, name);
+      if (pick == Pick::kUnreadable) return refuse(directory, strerror(errno));
+      if (pick == Pick::kNone) return any ? false : refuse(directory, "no libcupti there");
+      char path[1024];
+      if (!join_path(directory, name, path, sizeof path)) return false;
+      if (pick == Pick::kNewer) return any ? false : refuse(path, newer_);
+      if (pick == Pick::kOlder) return any ? false : refuse(path, kTooOld);
+      if (open(path)) return true;
+      below = version_of_file(name).order();
     }
-    char best[256] = {};
-    uint32_t best_major = 0;
-    bool newer = false;
-    while (const dirent* entry = readdir(listing)) {
-      const uint32_t major = major_of_file(entry->d_name);
-      if (major == 0 || strlen(entry->d_name) >= sizeof best) continue;
-      if (driver_major_ != 0 && major > driver_major_) {
-        newer = true;
-      } else if (major > best_major) {
-        best_major = major;
-        strcpy(best, entry->d_name);
-      }
-    }
-    closedir(listing);
-    if (best_major == 0) {
-      attempts_->add(directory, newer ? "only a CUPTI newer than the driver" : "no libcupti there");
-      return false;
-    }
-    char path[1024];
-    return join_path(directory, best, path, sizeof path) && open(path);
   }
 
-  /// The same for a directory given by a format.
+  /// The same for a directory given by a format; false where there is none such.
   bool open_newest_in_format(const char* format, const char* a, const char* b) noexcept
       __attribute__((format(printf, 2, 0))) {
     char directory[1024];
@@ -94,46 +96,145 @@ class Search {
       return false;
     }
 #pragma GCC diagnostic pop
-    if (access_quietly(directory)) return open_newest_in(directory);
-    return false;
+    return is_directory(directory) && open_newest_in(directory);
   }
 
   bool open_soname() noexcept {
-    for (const char* soname : kSonames) {
-      if (driver_major_ != 0 && major_of_file(soname) > driver_major_) continue;
-      if (open(soname)) return true;
+    for (const char* soname : kCuptiSonames) {
+      if (driver_major_ != 0 && version_of_file(soname).major > driver_major_) {
+        attempts_->add(soname, not_tried_);
+      } else if (open(soname)) {
+        return true;
+      }
     }
     return false;
   }
 
+  /// A toolkit: its library folders, or that there is none.
+  bool open_toolkit(const char* root) noexcept {
+    if (!is_directory(root)) return refuse(root, "not found");
+    for (const char* below : {"%s/lib64%s", "%s/extras/CUPTI/lib64%s", "%s/lib%s"}) {
+      if (open_newest_in_format(below, root, "")) return true;
+    }
+    for (const char* target : kTargets) {
+      if (open_newest_in_format("%s/targets/%s/lib", root, target)) return true;
+    }
+    return false;
+  }
+
+  /// The toolkits DIRECTORY/cuda-X.Y whose CUDA the driver knows, the newest first.
+  bool open_toolkits_in(const char* directory) noexcept {
+    for (uint32_t below = driver_major_ == 0 ? UINT32_MAX : (driver_major_ + 1) * 1000;;) {
+      DIR* listing = opendir(directory);
+      if (listing == nullptr) return false;
+      uint32_t newest = 0;
+      char name[64] = {};
+      while (const dirent* entry = readdir(listing)) {
+        const FileVersion version = version_after("cuda-", entry->d_name);
+        if (version.major == 0 || version.order() >= below || version.order() <= newest ||
+            strlen(entry->d_name) >= sizeof name) {
+          continue;
+        }
+        newest = version.order();
+        strcpy(name, entry->d_name);
+      }
+      closedir(listing);
+      char root[128];
+      if (newest == 0 || !join_path(directory, name, root, sizeof root)) return false;
+      if (open_toolkit(root)) return true;
+      below = newest;
+    }
+  }
+
+  [[nodiscard]] bool is_newer(uint32_t major) const noexcept {
+    return driver_major_ != 0 && major > driver_major_;
+  }
+
  private:
-  static bool access_quietly(const char* directory) noexcept {
+  enum class Pick : uint8_t { kFound, kNone, kNewer, kOlder, kUnreadable };
+
+  static bool is_directory(const char* path) noexcept {
     struct stat status;
-    return stat(directory, &status) == 0 && S_ISDIR(status.st_mode);
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+  }
+
+  /// Of a file for another machine glibc says that it does not exist.
+  static bool is_other_machines(const char* name, const char* error) noexcept {
+    const size_t length = strlen(name);
+    struct stat status;
+    return name[0] == '/' && strncmp(error, name, length) == 0 &&
+           strcmp(error + length, ": cannot open shared object file: No such file or directory") ==
+               0 &&
+           stat(name, &status) == 0;
+  }
+
+  bool open_with(const char* name, int flags) noexcept {
+    dlerror();
+    void* handle = dlopen(name[0] == '\0' ? nullptr : name, RTLD_NOW | RTLD_LOCAL | flags);
+    if (handle == nullptr) {
+      const char* error = dlerror();  // cleared by reading it
+      if (error != nullptr && is_other_machines(name, error)) {
+        error = "there, but not for this machine";
+      }
+      attempts_->add(name, error != nullptr ? error
+                           : flags != 0     ? "mapped, and not to be opened"
+                                            : "cannot be loaded");
+      return false;
+    }
+    library_->handle = handle;
+    link_map* map = nullptr;
+    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0] != '\0') name = map->l_name;
+    copy_path(name[0] == '\0' ? "/proc/self/exe" : name, library_->path, sizeof library_->path);
+    return true;
+  }
+
+  /// The newest suitable libcupti of `directory` whose order is below `below`; where there is none,
+  /// one that is too new or too old.
+  Pick pick_below(uint32_t below, const char* directory, char (&name)[256]) const noexcept {
+    DIR* listing = opendir(directory);
+    if (listing == nullptr) return Pick::kUnreadable;
+    Pick pick = Pick::kNone;
+    uint32_t best = 0;
+    while (const dirent* entry = readdir(listing)) {
+      const FileVersion version = version_of_file(entry->d_name);
+      if (version.major == 0 || strlen(entry->d_name) >= sizeof name) continue;
+      Pick kind = Pick::kFound;
+      if (is_newer(version.major)) kind = Pick::kNewer;
+      if (version.major == GPUPROF_OLDEST_CUPTI_MAJOR &&
+          version.minor < GPUPROF_OLDEST_CUPTI_MINOR) {
+        kind = Pick::kOlder;
+      }
+      if (kind == Pick::kFound ? version.order() >= below || version.order() <= best
+                               : pick == Pick::kFound) {
+        continue;
+      }
+      if (kind == Pick::kFound) best = version.order();
+      pick = kind;
+      strcpy(name, entry->d_name);
+    }
+    closedir(listing);
+    return pick;
   }
 
   uint32_t driver_major_;
   CuptiLibrary* library_;
   Attempts* attempts_;
+  char newer_[48];
+  char not_tried_[64];
 };
-
-bool open_mapped(Search* search, const MappedObjects& objects) noexcept {
-  const char* mapped = objects.find("libcupti");
-  return mapped != nullptr && search->open(mapped, RTLD_NOLOAD);
-}
 
 bool open_override(Search* search, const char* path) noexcept {
   struct stat status;
   if (stat(path, &status) == 0) {
     if (S_ISDIR(status.st_mode)) return search->open_newest_in(path);
     if (!S_ISREG(status.st_mode))
-      return search->refuse(path);  // loading a pipe would wait for ever
+      return search->refuse(path, "neither a file nor a directory");  // a pipe would wait for ever
   }
   return search->open(path);
 }
 
-/// Directories relative to that of a mapped object. A directory that does not exist is not an
-/// attempt worth a user's time, so only those that exist are named in the line.
+/// Directories that mapped objects lead to. One that does not exist is not an attempt worth a
+/// user's time, so only those that exist are named in the line.
 bool open_neighbour(Search* search, const MappedObjects& objects) noexcept {
   constexpr const char* kRelative[] = {
       "%s%s",                        // toolkit lib64, conda lib, pip nvidia/cu13/lib
@@ -144,39 +245,39 @@ bool open_neighbour(Search* search, const MappedObjects& objects) noexcept {
       "%s/../extras/CUPTI/lib64%s",         // toolkit
       "%s/../../../extras/CUPTI/lib64%s",   // toolkit, from targets/<arch>/lib
   };
+  constexpr const char* kWheels[] = {
+      "%s/nvidia/cu13/lib%s",
+      "%s/nvidia/cuda_cupti/lib%s",
+      "%s/triton/backends/nvidia/lib/cupti%s",
+  };
+  for (uint32_t i = 0; i < objects.run_path_count(); ++i) {
+    if (search->open_newest_in(objects.run_path(i))) return true;
+  }
   for (uint32_t i = 0; i < objects.count(); ++i) {
-    const char* name = file_name(objects.path(i));
-    if (starts_with(name, "libcuda.so") || starts_with(name, "libcupti")) continue;
+    if (starts_with(file_name(objects.path(i)), "libcuda.so")) continue;
     char directory[MappedObjects::kPathBytes];
     directory_of(objects.path(i), directory, sizeof directory);
     for (const char* relative : kRelative) {
       if (search->open_newest_in_format(relative, directory, "")) return true;
     }
   }
+  for (uint32_t i = 0; i < objects.site_count(); ++i) {
+    for (const char* wheel : kWheels) {
+      if (search->open_newest_in_format(wheel, objects.site(i), "")) return true;
+    }
+  }
   return false;
 }
 
 bool open_toolkit(Search* search) noexcept {
-  constexpr const char* kVariables[] = {"CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"};
-  constexpr const char* kBelow[] = {"%s/lib64%s", "%s/extras/CUPTI/lib64%s", "%s/lib%s"};
-  for (const char* variable : kVariables) {
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"}) {
     const char* root = getenv(variable);
-    if (root == nullptr || root[0] != '/') continue;
-    for (const char* below : kBelow) {
-      if (search->open_newest_in_format(below, root, "")) return true;
-    }
+    if (root != nullptr && root[0] == '/' && search->open_toolkit(root)) return true;
   }
-  constexpr const char* kRoots[] = {"/usr/local/cuda", "/usr/local/cuda-13", "/usr/local/cuda-12",
-                                    "/usr/local/cuda-11", "/opt/cuda"};
-  for (const char* root : kRoots) {
-    for (const char* below : kBelow) {
-      if (search->open_newest_in_format(below, root, "")) return true;
-    }
-    for (const char* target : kTargets) {
-      if (search->open_newest_in_format("%s/targets/%s/lib", root, target)) return true;
-    }
-  }
-  return search->open_newest_in_format("/usr/lib/%s-linux-gnu%s", kMachine, "") ||
+  // The default one, as its administrator has set it, before newer ones beside it.
+  return search->open_toolkit("/usr/local/cuda") || search->open_toolkits_in("/usr/local") ||
+         search->open_toolkit("/opt/cuda") ||
+         search->open_newest_in_format("/usr/lib/%s-linux-gnu%s", kMachine, "") ||
          search->open_newest_in_format("/usr/lib64%s%s", "", "") ||
          search->open_newest_in_format("/run/opengl-driver/lib%s%s", "", "") ||
          search->open_newest_in_format("/usr/lib/%s-linux-gnu/%s", kMachine, "tegra") ||
@@ -185,59 +286,28 @@ bool open_toolkit(Search* search) noexcept {
 
 }  // namespace
 
-/// Whether the name is in the list: a directory can be one by CUDA_HOME and one by itself.
-bool Attempts::named(const char* name) const noexcept {
-  const size_t length = strlen(name);
-  for (const char* at = text_; (at = strstr(at, name)) != nullptr; at += length) {
-    const bool begins = at == text_ || at[-1] == ' ';
-    if (begins && (at[length] == ',' || at[length] == ':')) return true;
-  }
-  return false;
+FileVersion version_of_file(const char* file) noexcept {
+  const FileVersion version = version_after("libcupti.so.", file);
+  return version.major < 11 || version.major > 99 ? FileVersion{} : version;
 }
 
-void Attempts::add(const char* name, const char* error) noexcept {
-  if (used_ == sizeof text_ - 1) return;  // cut already
-  const size_t name_length = strlen(name);
-  if (strncmp(error, name, name_length) == 0 && strncmp(error + name_length, ": ", 2) == 0) {
-    error += name_length + 2;
-  }
-  // Not where it is a library that libcupti needs: that one's name comes first.
-  if (strcmp(error, "cannot open shared object file: No such file or directory") == 0) {
-    error = "not found";
-  }
-  if (named(name)) return;
-  const char* separator = used_ == 0 ? "" : "; ";
-  if (used_ != 0 && strcmp(text_ + error_at_, error) == 0) {
-    used_ = error_at_ - 2;  // the ": " before it
-    separator = ", ";
-  }
-  const int written =
-      snprintf(text_ + used_, sizeof text_ - used_, "%s%s: %s", separator, name, error);
-  if (written > 0) used_ += static_cast<size_t>(written);
-  if (used_ >= sizeof text_) {  // say that the list goes on
-    used_ = sizeof text_ - 1;
-    memcpy(text_ + sizeof text_ - 4, "...", 4);
-    return;
-  }
-  error_at_ = used_ - strlen(error);
-}
-
-uint32_t major_of_file(const char* file) noexcept {
-  constexpr const char kStem[] = "libcupti.so.";
-  if (!starts_with(file, kStem)) return 0;
-  char* end = nullptr;
-  const unsigned long major = strtoul(file + sizeof kStem - 1, &end, 10);
-  if (end == file + sizeof kStem - 1 || major < 11 || major > 99) return 0;
-  return *end == '\0' || *end == '.' ? static_cast<uint32_t>(major) : 0;
+uint32_t major_of_library(void* library) noexcept {
+  // The names of its version definitions are its sonames.
+  if (dlvsym(library, "cuptiGetVersion", "libcupti.so.13") != nullptr) return 13;
+  if (dlvsym(library, "cuptiGetVersion", "libcupti.so.12") != nullptr) return 12;
+  const char* oldest = "libcupti.so." GPUPROF_OLDEST_CUPTI_CUDA;
+  return dlvsym(library, "cuptiGetVersion", oldest) != nullptr ? GPUPROF_OLDEST_CUPTI_MAJOR : 0;
 }
 
 LoadResult load_cupti(const MappedObjects& objects, const char* override_path,
-                      uint32_t driver_major, CuptiLibrary* library, Attempts* attempts) noexcept {
-  Search search(driver_major, library, attempts);
-  if (open_mapped(&search, objects)) {
-    const uint32_t major = major_of_file(file_name(library->path));
-    const bool newer = driver_major != 0 && major > driver_major;
-    return newer ? LoadResult::kNewerThanDriver : LoadResult::kLoaded;
+                      uint32_t driver_version, CuptiLibrary* library, Attempts* attempts) noexcept {
+  Search search(driver_version, library, attempts);
+  if (const char* mapped = objects.cupti(); mapped != nullptr) {
+    if (!search.open_mapped(mapped)) return LoadResult::kNotFound;
+    const uint32_t by_symbols = major_of_library(library->handle);
+    const uint32_t major =
+        by_symbols != 0 ? by_symbols : version_of_file(file_name(library->path)).major;
+    return search.is_newer(major) ? LoadResult::kNewerThanDriver : LoadResult::kLoaded;
   }
   if (override_path[0] != '\0') {
     return open_override(&search, override_path) ? LoadResult::kLoaded : LoadResult::kNotFound;

@@ -4,25 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shim/cupti/attempts.h"
 #include "shim/cupti/mapped_objects.h"
 
 namespace gpuprof::cupti {
-
-/// Everything that was tried to find a libcupti, for the one line that a user sees.
-class Attempts {
- public:
-  /// "; NAME: ERROR", where dlerror()'s habit of repeating the path is taken out and a file that is
-  /// not there is "not found". Names in a row with one error share it: "A, B: not found".
-  void add(const char* name, const char* error) noexcept;
-  [[nodiscard]] const char* text() const noexcept { return text_; }
-
- private:
-  [[nodiscard]] bool named(const char* name) const noexcept;
-
-  size_t used_ = 0;
-  size_t error_at_ = 0;  // where the last error begins, after ": "
-  char text_[768] = {};
-};
 
 enum class LoadResult : uint8_t {
   kLoaded,
@@ -32,26 +17,42 @@ enum class LoadResult : uint8_t {
 
 struct CuptiLibrary {
   void* handle = nullptr;
+  bool was_mapped = false;  // by the application, before us
   char path[512] = {};
 };
 
-/// Finds CUPTI for a driver of CUDA major `driver_major` (0: unknown, anything goes), in this
-/// order:
-///  1. a libcupti that is mapped already, whatever its file is called: never a second copy;
+/// A CUDA release as in a file name: "libcupti.so.13", "libcupti.so.11.8".
+struct FileVersion {
+  uint32_t major = 0;  // 0: none ("libcupti.so", and "libcupti.so.2025.3.1", whose soname link lies
+                       // beside it)
+  uint32_t minor = kAnyMinor;
+
+  static constexpr uint32_t kAnyMinor = 999;
+  /// Orders releases; a name without a minor is the newest of its major.
+  [[nodiscard]] uint32_t order() const noexcept { return major * 1000 + minor; }
+};
+FileVersion version_of_file(const char* file) noexcept;
+
+/// Finds CUPTI for a driver of CUDA `driver_version` (12040 is 12.4; 0: unknown, anything goes), in
+/// this order:
+///  1. a libcupti that is mapped already, whatever its file is called: never a second copy, so
+///     nothing else is tried if there is one;
 ///  2. `override_path` (GPU_PROFILED_CUPTI_PATH, a file or a directory), and nothing else if it is
 ///     set and fails;
-///  3. next to the mapped libcudart, libtorch or Triton: toolkit, pip (nvidia/cu13/lib,
-///     nvidia/cuda_cupti/lib) and conda layouts;
+///  3. where the application's own libraries would have it from, by their run paths; next to the
+///     mapped libcudart, libtorch or Triton: toolkit, pip (nvidia/cu13/lib, nvidia/cuda_cupti/lib),
+///     conda and Nix layouts; the wheels of the Python package folders that are in use;
 ///  4. sonames, by the loader's own search;
 ///  5. toolkit paths, extras/CUPTI/lib64, NixOS and Jetson directories.
-/// Within a place the newest major that is not above the driver's wins: a newer CUPTI than the
-/// driver answers 15, and our copy will satisfy the application's later need of the same soname.
-/// Files are judged by name; exactly one is loaded, RTLD_LOCAL. InitializeInjection only.
+/// Within a place the newest release whose major is not above the driver's wins, and the next one
+/// where that cannot be loaded: a newer CUPTI than the driver answers 15, and our copy will satisfy
+/// the application's later need of the same soname. Files are judged by name; exactly one is
+/// loaded, RTLD_LOCAL. InitializeInjection only.
 LoadResult load_cupti(const MappedObjects& objects, const char* override_path,
-                      uint32_t driver_major, CuptiLibrary* library, Attempts* attempts) noexcept;
+                      uint32_t driver_version, CuptiLibrary* library, Attempts* attempts) noexcept;
 
-/// CUDA major in a file name "libcupti.so.13" or "libcupti.so.11.8", 0 if it has none
-/// ("libcupti.so", and "libcupti.so.2025.3.1", whose soname link lies beside it).
-uint32_t major_of_file(const char* file) noexcept;
+/// CUDA major of an opened libcupti, by the version of its symbols, which a wheel's repair tool
+/// leaves as it is where it renames the file and the soname; 0 if that says nothing.
+uint32_t major_of_library(void* library) noexcept;
 
 }  // namespace gpuprof::cupti

@@ -22,10 +22,10 @@ SAME(PcRecord, function_index, CUpti_PCSamplingPCData, functionIndex);
 SAME(PcRecord, function_name, CUpti_PCSamplingPCData, functionName);
 SAME(PcRecord, stall_count, CUpti_PCSamplingPCData, stallReasonCount);
 SAME(PcRecord, stalls, CUpti_PCSamplingPCData, stallReason);
-#if CUPTI_API_VERSION >= 22
+#if GPUPROF_HEADERS_API >= 22
 SAME(PcRecord, correlation, CUpti_PCSamplingPCData, correlationId);
 #endif
-static_assert(sizeof(CUpti_PCSamplingPCData) == pc_record_bytes(CUPTI_API_VERSION));
+static_assert(sizeof(CUpti_PCSamplingPCData) == pc_record_bytes(GPUPROF_HEADERS_API));
 static_assert(sizeof(PcRecord) == 64);
 
 SAME(SamplingData, size, CUpti_PCSamplingData, size);
@@ -36,10 +36,10 @@ SAME(SamplingData, record_count, CUpti_PCSamplingData, totalNumPcs);
 SAME(SamplingData, remaining, CUpti_PCSamplingData, remainingNumPcs);
 SAME(SamplingData, records, CUpti_PCSamplingData, pPcData);
 SAME(SamplingData, non_user_samples, CUpti_PCSamplingData, nonUsrKernelsTotalSamples);
-#if CUPTI_API_VERSION >= 19
+#if GPUPROF_HEADERS_API >= 19
 SAME(SamplingData, hardware_buffer_full, CUpti_PCSamplingData, hardwareBufferFull);
 #endif
-static_assert(sizeof(CUpti_PCSamplingData) == sampling_data_bytes(CUPTI_API_VERSION));
+static_assert(sizeof(CUpti_PCSamplingData) == sampling_data_bytes(GPUPROF_HEADERS_API));
 static_assert(sizeof(SamplingData) == 80);
 #undef SAME
 

@@ -48,6 +48,10 @@ Quirks quirks_of(uint32_t version, uint32_t driver_version) noexcept {
   return quirks;
 }
 
+uint32_t version_of(uint32_t answered, uint32_t major) noexcept {
+  return answered == 18 && major == 12 ? 19 : answered;
+}
+
 uint32_t cuda_major_of(uint32_t version) noexcept {
   if (version >= 100000) return version / 10000;
   return version >= 19 ? 12 : 11;

@@ -30,14 +30,14 @@ struct Quirks {
   const char* reason = nullptr;
 };
 
-/// Oldest version that the shim accepts: CUDA 11.8.
-inline constexpr uint32_t kOldestVersion = 18;
-
 /// `driver_version`: cuDriverGetVersion(), 0 if unknown.
 Quirks quirks_of(uint32_t version, uint32_t driver_version) noexcept;
 
-/// CUDA major that a cuptiGetVersion() value belongs to: 18 is 11.8, 19 to 28 are 12.x, from 13.0
-/// on the value is xxyyzz.
+/// CUDA major that a version belongs to: 18 is 11.8, 19 to 28 are 12.x, from 13.0 on it is xxyyzz.
 uint32_t cuda_major_of(uint32_t version) noexcept;
+
+/// What cuptiGetVersion() answered, told apart where two releases share a number: 12.0 and 12.1
+/// answer 11.8's 18, not the 19 of NVIDIA's own table. `major`: of the library, 0 if unknown.
+uint32_t version_of(uint32_t answered, uint32_t major) noexcept;
 
 }  // namespace gpuprof::cupti

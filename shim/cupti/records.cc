@@ -88,19 +88,19 @@ static_assert(check_kernel<CUpti_ActivityKernel8>());
 static_assert(check_memcpy<CUpti_ActivityMemcpy5>());
 static_assert(check_memcpy_peer<CUpti_ActivityMemcpyPtoP4>());
 static_assert(check_memset<CUpti_ActivityMemset4>());
-#if CUPTI_API_VERSION >= 19
+#if GPUPROF_HEADERS_API >= 19
 static_assert(check_kernel<CUpti_ActivityKernel9>());
 #endif
-#if CUPTI_API_VERSION >= 26
+#if GPUPROF_HEADERS_API >= 26
 static_assert(check_memcpy<CUpti_ActivityMemcpy6>());
 #endif
-#if CUPTI_API_VERSION >= 130000
+#if GPUPROF_HEADERS_API >= 130000
 static_assert(check_kernel<CUpti_ActivityKernel10>());
 static_assert(offsetof(CUpti_ActivityKernel10, isDeviceLaunched) == 208);
 static_assert(offsetof(CUpti_ActivityMemcpy6, isDeviceLaunched) == 84);
 static_assert(offsetof(CUpti_ActivityMemset4, isDeviceLaunched) == 84);
 #endif
-#if CUPTI_API_VERSION >= 130500
+#if GPUPROF_HEADERS_API >= 130500
 static_assert(check_kernel<CUpti_ActivityKernel11>());
 static_assert(check_kernel<CUpti_ActivityKernel12>());
 static_assert(check_kernel<CUpti_ActivityKernel13>());

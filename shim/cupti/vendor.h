@@ -9,6 +9,14 @@
 #include <cupti.h>
 #include <cupti_pcsampling.h>
 
+// The headers' version, told apart as version_of() (quirks.h) does it for a library: those of 12.0
+// and 12.1 have the number of 11.8.
+#if CUPTI_API_VERSION == 18 && CUDA_VERSION >= 12000
+#define GPUPROF_HEADERS_API 19
+#else
+#define GPUPROF_HEADERS_API CUPTI_API_VERSION
+#endif
+
 #ifndef GPUPROF_CUPTI_GUARD_UNIT
 #pragma GCC poison cuptiActivityConfigurePCSampling cuptiActivityConfigureUnifiedMemoryCounter
 #pragma GCC poison cuptiActivityDisable cuptiActivityDisableContext cuptiActivityDisable_v2

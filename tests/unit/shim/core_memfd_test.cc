@@ -116,7 +116,7 @@ TEST_F(Memfd, StateTextAndTotalsReachThePage) {
   set_tier(GPUPROF_TIER_TRACE);
   set_epoch(7);
   count_arm();
-  set_cupti(130001, "/opt/libcupti.so.13");
+  set_cupti(130001, "/opt/libcupti.so.13", GPUPROF_CUPTI_LOADED);
   set_driver(13000, GPUPROF_LIBCUDA_COMPAT, "/usr/lib/libcuda.so.1", "580.159.04");
   set_buffers_outstanding(3);
   count_launch(true);

@@ -23,8 +23,13 @@ gpuprof_test(cupti_parts_test LABELS unit
   SOURCES cupti_parts_test.cc
   LIBS gpuprof::shim_cupti gpuprof::cupti_headers ${CMAKE_DL_LIBS} Threads::Threads)
 target_compile_definitions(cupti_parts_test PRIVATE
-  STUB_CUPTI="$<TARGET_FILE:stub_cupti>" "CUPTI_INCLUDE_DIRS=\"${cupti_include_dirs}\"")
-add_dependencies(cupti_parts_test stub_cupti)
+  "CUPTI_INCLUDE_DIRS=\"${cupti_include_dirs}\"")
+
+gpuprof_test(cupti_loader_test LABELS unit
+  SOURCES cupti_loader_test.cc
+  LIBS gpuprof::shim_cupti gpuprof::cupti_headers ${CMAKE_DL_LIBS} Threads::Threads)
+target_compile_definitions(cupti_loader_test PRIVATE STUB_CUPTI="$<TARGET_FILE:stub_cupti>")
+add_dependencies(cupti_loader_test stub_cupti)
 
 gpuprof_test(cupti_pc_parts_test LABELS unit
   SOURCES cupti_pc_parts_test.cc

@@ -68,7 +68,7 @@ TEST(CuptiDecline, NothingFoundNamesEverySoname) {
 
 TEST(CuptiDecline, DirectoryWithOnlyANewerCupti) {
   const std::string line = declined({{"FAKE_CUDA_DRIVER", "12080"}}, GPUPROF_REASON_NO_CUPTI);
-  expect_one_line(line, "only a CUPTI newer than the driver");
+  expect_one_line(line, "/libcupti.so.13: newer than the driver's CUDA 12.8");
 }
 
 TEST(CuptiDecline, FileNewerThanTheDriver) {

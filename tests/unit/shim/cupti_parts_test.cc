@@ -422,102 +422,8 @@ TEST(Records, BadTimesAndUnknownKinds) {
   EXPECT_EQ(read_record(&copy, 28, &exec, &name), RecordStatus::kUnknownKind);
 }
 
-// --- finding things
-// -------------------------------------------------------------------------------
-
-TEST(Loader, MajorComesFromSonameLikeNamesOnly) {
-  EXPECT_EQ(major_of_file("libcupti.so.13"), 13u);
-  EXPECT_EQ(major_of_file("libcupti.so.11.8"), 11u);
-  EXPECT_EQ(major_of_file("libcupti.so.2025.3.1"), 0u);
-  EXPECT_EQ(major_of_file("libcupti.so"), 0u);
-  EXPECT_EQ(major_of_file("libcupti.so.x"), 0u);
-  EXPECT_EQ(major_of_file("libcuptiextra.so.13"), 0u);
-  EXPECT_EQ(major_of_file("libcupti.so.9"), 0u);
-}
-
-TEST(Loader, AttemptsDropTheRepeatedPathAndSayWhenTheyAreCut) {
-  Attempts attempts;
-  attempts.add("/a/b.so", "/a/b.so: cannot open");
-  attempts.add("c", "no");
-  EXPECT_STREQ(attempts.text(), "/a/b.so: cannot open; c: no");
-  for (const char* file : {"libcupti.so.13", "libcupti.so.12"}) {
-    attempts.add(file, (std::string(file) + ": cannot open shared object file: No such file or "
-                                            "directory")
-                           .c_str());
-  }
-  EXPECT_STREQ(attempts.text(),
-               "/a/b.so: cannot open; c: no; libcupti.so.13, libcupti.so.12: not found");
-  attempts.add("c", "no");  // named already
-  attempts.add("/d/libcupti.so.13",
-               "libdep.so: cannot open shared object file: No such file or directory");
-  EXPECT_NE(strstr(attempts.text(), "libdep.so: cannot open"), nullptr) << attempts.text();
-  for (int i = 0; i < 100; ++i) {
-    attempts.add(("/some/long/path/to/nothing" + std::to_string(i)).c_str(), "why");
-  }
-  EXPECT_EQ(std::string(attempts.text()).substr(strlen(attempts.text()) - 3), "...");
-}
-
-class LoaderLayout : public ::testing::Test {
- protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/gpuprof-layout-XXXXXX";
-    root_ = mkdtemp(pattern);
-  }
-  void TearDown() override { (void)!system(("rm -rf " + root_).c_str()); }
-
-  void place(const std::string& file) {
-    (void)!system(
-        ("mkdir -p $(dirname " + root_ + file + ") && cp " STUB_CUPTI " " + root_ + file).c_str());
-  }
-  /// What load_cupti() finds with `mapped` being a mapped object below the root.
-  std::string found(const std::string& mapped, uint32_t driver_major) {
-    auto objects = std::make_unique<MappedObjects>();
-    objects->add((root_ + mapped).c_str());
-    CuptiLibrary library;
-    Attempts attempts;
-    if (load_cupti(*objects, "", driver_major, &library, &attempts) != LoadResult::kLoaded) {
-      return attempts.text();
-    }
-    char real[4096] = {};
-    if (realpath(library.path, real) == nullptr) return library.path;
-    return std::string(real).substr(root_.size());
-  }
-
-  std::string root_;
-};
-
-TEST_F(LoaderLayout, PipOfCuda13NextToCudart) {
-  place("/s/nvidia/cu13/lib/libcupti.so.13");
-  EXPECT_EQ(found("/s/nvidia/cu13/lib/libcudart.so.13", 13), "/s/nvidia/cu13/lib/libcupti.so.13");
-}
-
-TEST_F(LoaderLayout, PipOfCuda12FromCudart) {
-  place("/s/nvidia/cuda_cupti/lib/libcupti.so.12");
-  (void)!system(("mkdir -p " + root_ + "/s/nvidia/cuda_runtime/lib").c_str());
-  EXPECT_EQ(found("/s/nvidia/cuda_runtime/lib/libcudart.so.12", 13),
-            "/s/nvidia/cuda_cupti/lib/libcupti.so.12");
-}
-
-TEST_F(LoaderLayout, PipFromTorch) {
-  place("/s/nvidia/cu13/lib/libcupti.so.13");
-  (void)!system(("mkdir -p " + root_ + "/s/torch/lib").c_str());
-  EXPECT_EQ(found("/s/torch/lib/libtorch_cuda.so", 13), "/s/nvidia/cu13/lib/libcupti.so.13");
-}
-
-TEST_F(LoaderLayout, TritonsOwn) {
-  place("/s/triton/backends/nvidia/lib/cupti/libcupti.so.12");
-  (void)!system(("mkdir -p " + root_ + "/s/triton/_C").c_str());
-  EXPECT_EQ(found("/s/triton/_C/libtriton.so", 13),
-            "/s/triton/backends/nvidia/lib/cupti/libcupti.so.12");
-}
-
-TEST_F(LoaderLayout, NewestThatTheDriverAllows) {
-  for (const char* name : {"/l/libcupti.so.11.8", "/l/libcupti.so.12", "/l/libcupti.so.13",
-                           "/l/libcupti.so.2025.3.1"}) {
-    place(name);
-  }
-  EXPECT_EQ(found("/l/libcudart.so.12", 12), "/l/libcupti.so.12");
-}
+// --- versions
+// -----------------------------------------------------------------------------------------
 
 TEST(Quirks, CudaMajorOfEveryVersionFormat) {
   EXPECT_EQ(cuda_major_of(18), 11u);
@@ -532,6 +438,10 @@ TEST(Quirks, CudaMajorOfEveryVersionFormat) {
     EXPECT_TRUE(quirks_of(version, 13000).no_disarm) << version;
     EXPECT_STREQ(quirks_of(version, 13000).reason, "not measured: stays armed once armed");
   }
+  EXPECT_EQ(version_of(18, 12), 19u) << "12.0 and 12.1 answer 11.8's number";
+  EXPECT_EQ(version_of(18, 11), 18u);
+  EXPECT_EQ(version_of(18, 0), 18u);
+  EXPECT_EQ(version_of(130001, 13), 130001u);
   EXPECT_FALSE(quirks_of(26, 13000).null_buffer_ok);
   EXPECT_TRUE(quirks_of(28, 13000).null_buffer_ok);
   EXPECT_FALSE(quirks_of(28, 13000).per_thread_buffers);
