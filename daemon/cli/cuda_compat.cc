@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "daemon/target/cuda_driver.h"
+#include "daemon/target/process.h"
 
 namespace gpuprof::cli {
 namespace {
@@ -22,6 +23,7 @@ constexpr const char* kLibrary = "libcuda.so.1";
 // cuInit of eight GPUs without persistence mode takes seconds.
 constexpr milliseconds kPatience{20'000};
 constexpr size_t kMostAsked = 4;
+constexpr uint64_t kFirstLookNs = 500'000'000, kLongestLookNs = 30'000'000'000;
 
 // cuda.h
 constexpr int kSystemDriverMismatch = 803;
@@ -172,6 +174,23 @@ std::optional<std::string> other_libcuda(const CompatChoice& choice, uint32_t pi
   out +=
       " all the same: an RPATH, an absolute path or a LD_LIBRARY_PATH of its own comes before ours";
   return out;
+}
+
+void LibcudaWatch::look(uint32_t command, uint64_t now_ns) {
+  if (now_ns < next_ns_ || !failure_.empty()) return;
+  wait_ns_ = std::clamp(2 * wait_ns_, kFirstLookNs, kLongestLookNs);
+  next_ns_ = now_ns + wait_ns_;
+  const std::string kernel_module = target::kernel_module_release();
+  if (kernel_module.empty()) return;
+  std::vector<uint32_t> processes = target::descendants(command);
+  processes.insert(processes.begin(), command);
+  for (const uint32_t pid : processes) {
+    const auto driver = target::mapped_cuda_driver(pid, kernel_module);
+    const auto why = driver ? target::explain_failure(*driver) : std::nullopt;
+    if (!why) continue;
+    failure_ = "process " + std::to_string(pid) + ": " + *why;
+    return;
+  }
 }
 
 Result<CompatChoice> cuda_compat(const std::string& option, const AskAs& as) {

@@ -51,6 +51,21 @@ void set_compat(Environment& environment, const std::string& directory);
 std::optional<std::string> other_libcuda(const CompatChoice& choice, uint32_t pid,
                                          const std::string& mapped);
 
+// While no process of a command has loaded the shim: does one run on a libcuda that cannot work
+// with the kernel module? Its cuInit may fail before it loads the shim, so the program alone would
+// know. Looks less and less often, and no more once it has found one.
+class LibcudaWatch {
+ public:
+  void look(uint32_t command, uint64_t now_ns);
+  // "process 12: ... is older than ..."; empty: none was seen.
+  [[nodiscard]] const std::string& failure() const { return failure_; }
+
+ private:
+  uint64_t next_ns_ = 0;
+  uint64_t wait_ns_ = 0;
+  std::string failure_;
+};
+
 // Finds, asks and decides, for a command that runs as `as` says. Up to some seconds where there is
 // anything to ask.
 Result<CompatChoice> cuda_compat(const std::string& option, const AskAs& as);

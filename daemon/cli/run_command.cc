@@ -80,6 +80,7 @@ class Run {
   Signals& signals_;
   std::string shim_;
   CompatChoice compat_;
+  LibcudaWatch libcuda_watch_;
   std::unique_ptr<Session> session_;
   std::optional<Command> command_;
   std::optional<ResultFiles> files_;
@@ -132,9 +133,10 @@ void Run::write_profile() {
   });
   tell_other_libcuda();
   if (result.rows.empty() && session_->controlled().empty()) {
-    console_.line(
-        "nothing could be profiled: the command never initialised CUDA (no process loaded the "
-        "shim); no file written");
+    console_.line("nothing could be profiled: the command never initialised CUDA (" +
+                  (libcuda_watch_.failure().empty() ? "no process loaded the shim"
+                                                    : libcuda_watch_.failure()) +
+                  "); no file written");
     return;
   }
   if (result.rows.empty()) {
@@ -156,6 +158,8 @@ int Run::profile_until_exit() {
     session_->tick(kTick);
     forward_signals();
     progress.update();
+    if (session_->controlled().empty())
+      libcuda_watch_.look(static_cast<uint32_t>(command_->pid()), monotonic_ns());
     const auto status = command_->poll_exit();
     if (status) {
       session_->tick(milliseconds(0));

@@ -261,6 +261,11 @@ def case_old_compat_in_runpath(root):
     for line in stderr.splitlines():
         check(why not in line or line.count(why) == 1, f"said twice in a line: {line}")
     check(result is None or result["total"]["executions"]["received"] == 0, "it was traced")
+    # Where cuInit fails before it loads the shim, the program's memory tells.
+    root.put(NIX_COMPAT, "libcuda.so.575.57.08", driver=12090, init_fail=803)
+    result, _, _, stderr = root.run(program="workload_by_name", expect=2, LD_LIBRARY_PATH=NIX_COMPAT)
+    check(result is None, "a summary of nothing")
+    check("the command never initialised CUDA" in stderr and why in stderr, f"not explained: {stderr}")
     path = f"{OPENGL}:{root.bench.programs}"
     expect_driver(root.run(LD_LIBRARY_PATH=path), "nix", f"{NIX_DRIVER}/libcuda.so.580.159.04", "13.0", "580.159.04")
 
