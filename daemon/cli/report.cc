@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 
 #include "daemon/cli/duration.h"
 #include "daemon/cli/json_writer.h"
@@ -37,6 +38,19 @@ std::vector<std::string> gpus_taken(const Session& session) {
     for (const target::GpuUse& use : target.gpus) {
       if (std::string line = gpu_line(id.pid, use); !line.empty()) out.push_back(std::move(line));
     }
+  }
+  return out;
+}
+
+// Each pair of copies once, as it was told on the console.
+std::vector<std::string> cupti_warnings(const Session& session) {
+  std::vector<std::string> out;
+  std::set<std::pair<std::string_view, std::string_view>> seen;
+  for (const auto& [id, target] : session.controlled()) {
+    const auto& copies = target.cupti_copies;
+    if (!copies || out.size() == kMostTaken) continue;
+    if (seen.emplace(copies->used, copies->other).second)
+      out.push_back(explain_cupti_copies(id.pid, *copies));
   }
   return out;
 }
@@ -121,6 +135,7 @@ void write_control(JsonWriter& json, const Options& asked, const Controlled& tar
   json.field("state", target::state_name(target.status.state));
   json.field("cupti_version", target.status.cupti_version);
   json.field("cupti_path", target.status.cupti_path);
+  json.field("cupti_origin", target::cupti_origin_name(target.status.cupti_origin));
   json.field("driver_version", target.status.driver_version);
   json.key("cuda_driver");
   write_cuda_driver(json, target::cuda_driver_of(target.status, target::kernel_module_release()));
@@ -147,6 +162,8 @@ void write_control(JsonWriter& json, const Options& asked, const Controlled& tar
   json.end_array();
   if (!target.status.unknown_knobs.empty())
     json.field("unknown_knobs", target.status.unknown_knobs);
+  if (target.cupti_copies)
+    json.field("cupti_warning", explain_cupti_copies(target.id.pid, *target.cupti_copies));
   if (!target.trouble.empty()) json.field("trouble", target.trouble);
 }
 
@@ -246,6 +263,7 @@ std::string human_summary(const Session& session, const join::JoinResult& result
     if (const std::string text = implausible_line(target, record_of(session, id)); !text.empty())
       row("left out", text);
   }
+  for (const std::string& text : cupti_warnings(session)) row("CUPTI", text);
   const std::vector<std::string> taken = gpus_taken(session);
   for (size_t i = 0; i < taken.size() && i < kMostTaken; ++i) row("not sampled", taken[i]);
   if (taken.size() > kMostTaken)
@@ -342,6 +360,10 @@ std::vector<std::string> profile_comments(const Session& session, const join::Jo
     if (std::string text = target.gaps.line(id.pid); !text.empty()) out.push_back(std::move(text));
     if (!target.trouble.empty()) out.push_back(target.trouble);
     if (out.size() > 64) break;
+  }
+  for (std::string& line : cupti_warnings(session)) {
+    if (out.size() > 64) break;
+    out.push_back(std::move(line));
   }
   for (std::string& line : gpus_taken(session)) {
     if (out.size() > 64) break;

@@ -137,6 +137,7 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
     target.pc_counters_before = status->pc.counters;
   }
   take_status(target, *status);
+  look_for_cupti_copies(target);
   if (auto modules = channel->open_for_reading(); modules && options_.tier > GPUPROF_TIER_TRACE)
     recorder_.device_modules().add_process(process, std::move(*modules));
   target.armed_late = !was_running && status->state == GPUPROF_STATE_IDLE;
@@ -370,6 +371,7 @@ join::JoinResult Session::finish(milliseconds patience, const std::function<bool
     // A shim whose lease lapsed meanwhile is not told from one that was asked to stop, afterwards.
     if (!target.channel || target.exited) continue;
     if (auto status = target.channel->read_status()) take_status(target, *status);
+    look_for_cupti_copies(target);  // what was loaded meanwhile
   }
   finishing_ = true;
   for (auto& [id, target] : controlled_) give_up_gpus(target);

@@ -20,6 +20,7 @@
 #include "daemon/base/unique_fd.h"
 #include "daemon/cli/care_schedule.h"
 #include "daemon/cli/console.h"
+#include "daemon/cli/cupti_copies.h"
 #include "daemon/cli/options.h"
 #include "daemon/cli/recorder.h"
 #include "daemon/cli/trace_gaps.h"
@@ -43,6 +44,7 @@ struct Controlled {
   uint64_t adopted_ns = 0;    // CLOCK_MONOTONIC
   uint64_t armed_ns = 0;      // first seen tracing, 0: never
   TraceGaps gaps;
+  std::optional<CuptiCopies> cupti_copies;  // a second libcupti that matters
   std::array<uint64_t, 16> pc_counters_before{};
   uint32_t arms_before = 0;          // how often it was armed before us
   bool implausible_pc = false;       // a count of the page that cannot be true was left out
@@ -108,6 +110,8 @@ class Session {
   void share_gpus(uint64_t now_ns);
   void give_up_gpus(Controlled& target);
   void tell_taken(const Controlled& target);
+  // session_copies.cc
+  void look_for_cupti_copies(Controlled& target);
   void note_exit(Controlled& target);
   void take_status(Controlled& target, target::ShimStatus status);
   bool all_disarmed();
@@ -130,6 +134,8 @@ class Session {
   std::set<std::pair<target::GpuUuid, uint32_t>> taken_told_;  // GPU, and the process that has it
   std::string pc_refusal_told_;  // why, so that a hundred ranks say it once
   bool table_full_told_ = false;
+  std::set<std::pair<std::string, std::string>> cupti_copies_told_;  // the shim's, the other one
+  uint32_t cupti_looks_ = 0;
   bool finishing_ = false;
   bool poll_failure_told_ = false;
   uint64_t started_ns_ = 0;

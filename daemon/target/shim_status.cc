@@ -59,6 +59,12 @@ const char* state_name(gpuprof_state state) {
   return "unknown";
 }
 
+const char* cupti_origin_name(gpuprof_cupti_origin origin) {
+  constexpr const char* kNames[] = {"unknown", "application", "shim"};
+  static_assert(std::size(kNames) == GPUPROF_CUPTI_ORIGIN_COUNT);
+  return origin < GPUPROF_CUPTI_ORIGIN_COUNT ? kNames[origin] : "unknown";
+}
+
 const char* pc_state_name(gpuprof_pc_state state) {
   constexpr const char* kNames[] = {"off", "waiting", "on", "refused"};
   static_assert(std::size(kNames) == GPUPROF_PC_STATE_COUNT);
@@ -94,6 +100,8 @@ ShimStatus decode_status(const gpuprof_status_page& page) {
   out.epoch = page.epoch;
   out.heartbeat_ns = page.heartbeat_ns;
   out.cupti_version = page.cupti_version;
+  if (page.cupti_origin < GPUPROF_CUPTI_ORIGIN_COUNT)
+    out.cupti_origin = static_cast<gpuprof_cupti_origin>(page.cupti_origin);
   out.driver_version = page.driver_version;
   out.arms = page.arms;
   out.disarms = page.disarms;

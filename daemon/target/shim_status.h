@@ -31,6 +31,7 @@ struct ShimStatus {
   uint32_t epoch = 0;
   uint64_t heartbeat_ns = 0;
   uint32_t cupti_version = 0;
+  gpuprof_cupti_origin cupti_origin = GPUPROF_CUPTI_UNKNOWN;
   uint32_t driver_version = 0;
   uint32_t arms = 0;
   uint32_t disarms = 0;
@@ -50,6 +51,9 @@ struct ShimStatus {
 
 // A state's name as the design spells it: "idle", "tracing", …; "unknown" out of range.
 const char* state_name(gpuprof_state state);
+
+// Whose copy of libcupti it is: "application", "shim"; "unknown" out of range.
+const char* cupti_origin_name(gpuprof_cupti_origin origin);
 
 // The words of the summary: "off", "waiting", "on", "refused".
 const char* pc_state_name(gpuprof_pc_state state);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "tests/e2e/cli_fixture.h"
 
@@ -182,6 +183,40 @@ TEST_F(CliRun, EveryFallbackIsWhole) {
     EXPECT_EQ(json_number(json, "total", "received"), 20000) << attach;
     EXPECT_EQ(json_number(json, "stacks", "taken"), json_number(json, "stacks", "whole")) << attach;
   }
+}
+
+TEST_F(CliRun, WarnsOfALibcuptiThatTheShimsCopyStandsFor) {
+  const std::string newer =
+      std::string(FAKE_LIBRARIES).substr(std::string(FAKE_LIBRARIES).rfind(':') + 1) +
+      "/libcupti.so.13";
+  std::string image = read_file(newer);
+  const std::string name("\0cuptiGetErrorMessage\0", 22);
+  ASSERT_NE(image.find(name), std::string::npos);
+  image[image.find(name) + 1] = '?';
+  ASSERT_EQ(::mkdir(file("old").c_str(), 0755), 0);
+  const std::string older = file("old/libcupti.so.13");
+  std::ofstream(older, std::ios::binary) << image;
+  const auto run = [this](const std::string& path) {
+    return gpu_profiled(
+        {"run", "--summary-json", "s.json", "-o", "x.pb.gz", "--", SHORT_PATH, "300"},
+        {"GPU_PROFILED_CUPTI_PATH=" + path});
+  };
+  const Outcome warned = run(older);
+  EXPECT_EQ(warned.status, 0) << warned.err;
+  const std::string text = "the shim loaded CUPTI from " + older + ", and " + newer +
+                           " has 1 function that it lacks (cuptiGetErrorMessage)";
+  size_t told = 0;  // as a message, and in the summary
+  for (size_t at = 0; (at = warned.err.find(text, at)) != std::string::npos; ++at) ++told;
+  EXPECT_EQ(told, 2u) << warned.err;
+  EXPECT_NE(warned.err.find("GPU_PROFILED_CUPTI_PATH=" + newer), std::string::npos);
+  const std::string json = read_file(file("s.json"));
+  EXPECT_NE(json.find("\"cupti_origin\": \"shim\""), std::string::npos) << json;
+  EXPECT_NE(json.find(text), std::string::npos) << json;
+  EXPECT_EQ(json_number(json, "total", "received"), 300) << "profiled all the same";
+
+  const Outcome heeded = run(newer);
+  EXPECT_EQ(heeded.status, 0) << heeded.err;
+  EXPECT_EQ(heeded.err.find("lacks"), std::string::npos) << heeded.err;
 }
 
 TEST_F(CliRun, ThirtyShortProcesses) {
