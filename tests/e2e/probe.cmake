@@ -8,8 +8,10 @@ gpuprof_test(probe_e2e_test LABELS e2e
   SOURCES probe_fixture.cc probe_records_test.cc probe_stacks_test.cc probe_processes_test.cc probe_loss_test.cc
   LIBS probe_site gpuprof::probe
   TIMEOUT 60)
-# The shim's own emit() at sites of its own, linked into the test.
-gpuprof_test(probe_fork_e2e_test LABELS e2e
-  SOURCES probe_fixture.cc probe_fork_test.cc
-  LIBS probe_site gpuprof::shim_core gpuprof::probe
-  TIMEOUT 60)
+if(GPU_PROFILED_SHIM)
+  # The shim's own emit() at sites of its own, linked into the test.
+  gpuprof_test(probe_fork_e2e_test LABELS e2e
+    SOURCES probe_fixture.cc probe_fork_test.cc
+    LIBS probe_site gpuprof::shim_core gpuprof::probe
+    TIMEOUT 60)
+endif()

@@ -10,8 +10,8 @@ import sys
 
 SPDX_SUFFIXES = {".c", ".cc", ".h", ".cu", ".py", ".sh", ".proto", ".cmake"}
 SKIPPED = ("build/", "out/", ".git/", ".git", "shared/")
-# Package mirrors and registries are the machine's business.
-HOSTS = re.compile(r"https?://[a-z0-9.-]*(debian|pypi|pythonhosted|ubuntu)\.[a-z]+", re.IGNORECASE)
+# Package mirrors and registries are the machine's business; the format of packaging/copyright has a name of its own.
+HOSTS = re.compile(r"https?://(?!www\.debian\.org/doc/)[a-z0-9.-]*(debian|pypi|pythonhosted|ubuntu)\.[a-z]+", re.IGNORECASE)
 VENDOR = re.compile(r"Copyright[^\n]*N[V]IDIA", re.IGNORECASE)
 
 

@@ -18,8 +18,8 @@
 
 namespace gpuprof::cubin::test {
 
-// A sanitizer's build takes its time.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// A sanitizer's build takes its time, and so does an emulator.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(GPUPROF_EMULATED)
 inline constexpr double kMaxSeconds = 20.0;
 #else
 inline constexpr double kMaxSeconds = 1.0;

@@ -32,11 +32,16 @@ constexpr bool kIsSanitized = true;
 #else
 constexpr bool kIsSanitized = false;
 #endif
+#if defined(GPUPROF_EMULATED)
+constexpr bool kIsSlow = true;
+#else
+constexpr bool kIsSlow = kIsSanitized;
+#endif
 
 // The most that anything here may add to the process, the file's bytes not counted, and the
 // processor time that it may take: the thread's own, so other load does not count.
 constexpr size_t kMaxGrowthKb = (kIsSanitized ? 160 : 40) << 10;  // with TSan's shadow of it
-constexpr double kMaxSeconds = kIsSanitized ? 30 : 0.5;
+constexpr double kMaxSeconds = kIsSlow ? 30 : 0.5;
 
 Bytes repeat(uint8_t byte, size_t count) { return Bytes(count, byte); }
 
