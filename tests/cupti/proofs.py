@@ -408,6 +408,21 @@ def later_breaks_beside_an_older_one(machine):
         takes(root, outcome, "12.0", older)
 
 
+def later_is_warned_of(machine):
+    """gpu-profiled tells before the library is loaded, and not where the newer copy is the shim's. (CUPTI cannot trace here.)"""
+    with Root(machine) as root:
+        _, steps, _ = pip_cu12(root, "12.0")
+        newer, _ = later_library(root)
+        path = {"LD_LIBRARY_PATH": "/srv/app/cupti"}
+        said = root.profiled(*steps, "cuda", **path)
+        warnings = [line for line in said if f"the shim loaded CUPTI from {SITE}" in line]
+        expect(len(warnings) == 1, said)
+        for part in (f"and {newer} has 56 functions that it lacks (cuptiActivityEnableAllSyncRecords, ...)", f"GPU_PROFILED_CUPTI_PATH={newer}"):
+            expect(part in warnings[0], warnings)
+        said = root.profiled(*steps, "cuda", GPU_PROFILED_CUPTI_PATH=newer, **path)
+        expect(said and not [line for line in said if "lacks" in line], said)
+
+
 def later_with_the_override(machine):
     with Root(machine) as root:
         debian(root, "12.0")
@@ -448,7 +463,7 @@ def proofs():
     table["override: no such file"] = override_proof("/srv/no/libcupti.so.12", lambda root: None, "tried /srv/no/libcupti.so.12: not found")
     table["override: empty folder"] = override_proof("/srv/empty", lambda root: root.real("/srv/empty").mkdir(parents=True),
                                                      "tried /srv/empty: no libcupti there")
-    for proof in (override_chooses, too_old, hostile_names, later_alone, later_breaks_beside_an_older_one, later_with_the_override,
+    for proof in (override_chooses, too_old, hostile_names, later_alone, later_breaks_beside_an_older_one, later_is_warned_of, later_with_the_override,
                   later_with_its_run_path_known):
         table[proof.__name__.replace("_", " ")] = proof
     return table

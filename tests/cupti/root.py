@@ -52,6 +52,7 @@ class Machine:
         self.build = pathlib.Path(build)
         self.host = self.build / "tests/cupti/cupti_host"
         self.shim = self.build / "shim/libgpu-profiled-cupti.so"
+        self.daemon = self.build / "daemon/gpu-profiled"
         self.driver = self.build / "tests/fake_cuda/lib/libcuda.so.1"
         self.cuptis = {folder.name: next(folder.glob("libcupti.so.*")) for folder in sorted(pathlib.Path(cupti_folder).iterdir())
                        if folder.is_dir()}
@@ -119,18 +120,36 @@ class Root:
                        input=source or "int stand_in;", capture_output=True)
         return path
 
-    def run(self, *steps, driver="13.0", shim=True, **environment):
-        """A process with these steps of host.c; `driver`: the CUDA release of the driver."""
+    def start(self, *steps, driver="13.0", shim=True, **environment):
+        """A process with these steps of host.c, behind unshare; `driver`: the CUDA release of the driver."""
         major, minor = driver.split(".")
         # Without a GPU the hash callback is refused, and the subscriber would be asked for in its stead.
         environment = {"FAKE_CUDA_DRIVER": str(int(major) * 1000 + int(minor) * 10), "GPU_PROFILED_MODULES": "off", **environment}
         if shim:
             environment["CUDA_INJECTION64_PATH"] = SHIM
         inside = 'mount -t proc proc "$0/proc"; exec chroot "$0" /opt/host "$@"'
-        return Outcome(subprocess.run(
+        return subprocess.Popen(
             ["unshare", "--mount", "--pid", "--fork", "--propagation", "private", "sh", "-ec", inside, self.folder, *steps],
-            capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL,
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **environment}))
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **environment})
+
+    def run(self, *steps, **how):
+        """The same to its end."""
+        with self.start(*steps, **how) as started:
+            out, err = started.communicate(timeout=120)
+            return Outcome(subprocess.CompletedProcess(steps, started.returncode, out, err))
+
+    def profiled(self, *steps, **how):
+        """What gpu-profiled says of a process that waits after these steps."""
+        with self.start(*steps, "wait", **how) as started:
+            for line in started.stdout:
+                if line.startswith("cuInit"):
+                    break
+            (pid,) = pathlib.Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+            said = subprocess.run([self.machine.daemon, "--pid", pid, "--duration", "1s", "-o", self.real("/tmp/x.pb.gz")],
+                                  capture_output=True, text=True, check=False, timeout=120).stderr
+            started.communicate(timeout=120)
+        return said.splitlines()
 
     def one_copy(self, outcome):
         """The path of the one libcupti that is mapped."""
