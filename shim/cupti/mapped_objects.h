@@ -11,7 +11,7 @@ namespace gpuprof::cupti {
 
 /// Sonames of the releases that the shim works with, the newest first.
 inline constexpr const char* kCuptiSonames[] = {"libcupti.so.13", "libcupti.so.12",
-                                                "libcupti.so." GPUPROF_OLDEST_CUPTI_CUDA};
+                                                ("libcupti.so." GPUPROF_OLDEST_CUPTI_CUDA)};
 
 /// The shared objects that this process has mapped, as far as they say where CUDA and CUPTI are: a
 /// libcupti, libcuda, the directories of libcudart, libtorch, Triton and the like, the directories

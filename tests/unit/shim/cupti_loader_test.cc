@@ -167,34 +167,32 @@ TEST_F(LoaderLayout, WheelsOfThePackageFolderInUse) {
             "/v/lib/python3.12/site-packages/nvidia/cuda_cupti/lib/libcupti.so.12");
 }
 
-/// What MappedObjects says is mapped once `files` were loaded.
+/// The libcupti that MappedObjects finds once `files` were loaded; "" if none.
 std::string mapped_cupti(const std::vector<std::string>& files) {
   for (const std::string& file : files)
     EXPECT_NE(dlopen(file.c_str(), RTLD_NOW), nullptr) << dlerror();
   auto objects = std::make_unique<MappedObjects>();
   objects->read();
-  return objects->cupti() == nullptr ? "none" : objects->cupti();
+  return objects->cupti() == nullptr ? "" : objects->cupti();
 }
 
-// In children: what is loaded stays.
+// In programs of their own: what a test loads stays.
 TEST_F(LoaderLayout, MappedCopyIsKnownByWhatItExports) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   place("/m/vendored.so");
   place("/m/libcupti-1a2b3c4d.so.12.9.79");
-  const auto child = [this](const std::vector<std::string>& names) {
-    std::vector<std::string> files;
-    for (const std::string& name : names) files.push_back(root_ + name);
-    return mapped_cupti(files);
-  };
-  const auto expect = [](const std::string& is, const std::string& wanted) {
+  const auto expect = [this](std::vector<std::string> files, std::string wanted) {
+    for (std::string& file : files) file = root_ + file;
+    if (!wanted.empty()) wanted = root_ + wanted;
+    const std::string is = mapped_cupti(files);
     if (is != wanted) fprintf(stderr, "%s instead of %s\n", is.c_str(), wanted.c_str());
+    TearDown();
     _exit(is == wanted ? 0 : 1);
   };
-  EXPECT_EXIT(expect(child({}), "none"), ::testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(expect(child({"/m/vendored.so"}), root_ + "/m/vendored.so"),
-              ::testing::ExitedWithCode(0), "");
   const std::string named = "/m/libcupti-1a2b3c4d.so.12.9.79";
-  EXPECT_EXIT(expect(child({"/m/vendored.so", named}), root_ + named), ::testing::ExitedWithCode(0),
-              "");
+  EXPECT_EXIT(expect({}, ""), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(expect({"/m/vendored.so"}, "/m/vendored.so"), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(expect({"/m/vendored.so", named}, named), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(LoaderLayout, NothingElseIsTriedBesideAMappedCopy) {
