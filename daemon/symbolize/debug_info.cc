@@ -24,8 +24,8 @@ constexpr size_t kMaxUnitRanges = 1 << 20;
 constexpr size_t kMaxRangesPerDie = 4096;
 constexpr int kMaxEnclosing = 64;
 
-// libdw 0.188 does not check every allocation: dwarf_getsrclines() ended in SIGSEGV where none was
-// left. A line table of the size of libc's takes less.
+// libdw 0.192 does not check every allocation: dwarf_getsrclines() and the search of abbreviations
+// ended in SIGSEGV where none was left. A line table of the size of libc's takes less.
 constexpr size_t kRoomBytes = 4u << 20;
 
 // Throws std::bad_alloc where libdw might run out of memory.
@@ -168,6 +168,7 @@ void collect_functions(Dwarf_Die* die, int depth, size_t& budget,
 
 std::unique_ptr<DebugInfo> DebugInfo::open(Elf* elf) {
   std::unique_ptr<DebugInfo> info(new DebugInfo(elf));
+  require_room();
   if (!info->load()) return nullptr;
   info->index_units();
   return info->units_.empty() ? nullptr : std::move(info);
@@ -192,6 +193,7 @@ void DebugInfo::index_units() {
   while (dwarf_get_units(dwarf_.get(), cu, &cu, nullptr, &type, &die, nullptr) == 0) {
     if (type != DW_UT_compile && type != DW_UT_partial && type != 0) continue;
     const Dwarf_Off offset = dwarf_dieoffset(&die);
+    require_room();
     for_each_range(&die, [&](uint64_t start, uint64_t end) {
       if (units_.size() < kMaxUnitRanges) units_.push_back({start, end, offset});
     });
