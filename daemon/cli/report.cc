@@ -307,7 +307,8 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
     json.end_object();
   }
   for (const auto& [id, target] : session.controlled()) {  // those that never sent a record
-    const auto same = [&](const join::ProcessResult& process) { return process.process == id; };
+    const ProcessId wanted = id;  // clang 14 captures no structured binding
+    const auto same = [&](const join::ProcessResult& process) { return process.process == wanted; };
     if (std::any_of(result.processes.begin(), result.processes.end(), same)) continue;
     json.begin_object();
     json.field("pid", id.pid);

@@ -241,8 +241,7 @@ void enable() {
   infos[2].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_HARDWARE_BUFFER_SIZE;
   infos[2].attributeData.hardwareBufferSizeData.hardwareBufferSize = 128u << 20;
   infos[3].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_ENABLE_START_STOP_CONTROL;
-  infos[3].attributeData.enableStartStopControlData.enableStartStopControl =
-      g->has_turns && !g->switches;
+  infos[3].attributeData.enableStartStopControlData.enableStartStopControl = g->has_turns;
   infos[4].attributeType =
       CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_WORKER_THREAD_PERIODIC_SLEEP_SPAN;
   infos[4].attributeData.workerThreadPeriodicSleepSpanData.workerThreadPeriodicSleepSpan =
@@ -256,18 +255,22 @@ void enable() {
   }
 }
 
-CUptiResult switch_sampling() {
-  if (g->switches && g->started) {
-    CUpti_PCSamplingDisableParams disable{CUpti_PCSamplingDisableParamsSize, nullptr, g->sampled};
-    return g->cupti.cuptiPCSamplingDisable(&disable);
-  }
-  if (g->switches) {
-    enable();
-    return CUPTI_SUCCESS;
-  }
+CUptiResult start_sampling() {
   CUpti_PCSamplingStartParams start{CUpti_PCSamplingStartParamsSize, nullptr, g->sampled};
+  return g->cupti.cuptiPCSamplingStart(&start);
+}
+
+// Disabled only when stopped: docs/adr/0021.
+CUptiResult switch_sampling() {
+  if (!g->started) {
+    if (g->switches) enable();
+    return start_sampling();
+  }
   CUpti_PCSamplingStopParams stop{CUpti_PCSamplingStopParamsSize, nullptr, g->sampled};
-  return g->started ? g->cupti.cuptiPCSamplingStop(&stop) : g->cupti.cuptiPCSamplingStart(&start);
+  const CUptiResult stopped = g->cupti.cuptiPCSamplingStop(&stop);
+  if (stopped != CUPTI_SUCCESS || !g->switches) return stopped;
+  CUpti_PCSamplingDisableParams disable{CUpti_PCSamplingDisableParamsSize, nullptr, g->sampled};
+  return g->cupti.cuptiPCSamplingDisable(&disable);
 }
 
 // Begins or ends a turn. In a launch's exit: elsewhere all of these hang.
@@ -292,7 +295,7 @@ void sample(CUcontext context) {
   const std::lock_guard lock(g->pc_mutex);
   g->sampled = context;
   enable();
-  g->started = g->switches;
+  g->started = g->switches && start_sampling() == CUPTI_SUCCESS;
   g->drain_at_ns = now_ns() + kDrainNs;
   // Soon, but w2 has captured its graph by then: not in a launch of a capture.
   constexpr uint64_t kFirstTurnNs = 100'000'000;
