@@ -197,9 +197,10 @@ TEST_F(CliRun, WarnsOfALibcuptiThatTheShimsCopyStandsFor) {
   const std::string older = file("old/libcupti.so.13");
   std::ofstream(older, std::ios::binary) << image;
   const auto run = [this](const std::string& path) {
-    return gpu_profiled(
-        {"run", "--summary-json", "s.json", "-o", "x.pb.gz", "--", SHORT_PATH, "300"},
-        {"GPU_PROFILED_CUPTI_PATH=" + path});
+    // Long enough to be looked at: that takes a living process.
+    return gpu_profiled({"run", "--summary-json", "s.json", "-o", "x.pb.gz", "--", WORKLOAD_PATH,
+                         "--launches", "0", "--seconds", "3", "--rate", "1000"},
+                        {"GPU_PROFILED_CUPTI_PATH=" + path});
   };
   const Outcome warned = run(older);
   EXPECT_EQ(warned.status, 0) << warned.err;
@@ -212,7 +213,7 @@ TEST_F(CliRun, WarnsOfALibcuptiThatTheShimsCopyStandsFor) {
   const std::string json = read_file(file("s.json"));
   EXPECT_NE(json.find("\"cupti_origin\": \"shim\""), std::string::npos) << json;
   EXPECT_NE(json.find(text), std::string::npos) << json;
-  EXPECT_EQ(json_number(json, "total", "received"), 300) << "profiled all the same";
+  EXPECT_GT(json_number(json, "total", "received"), 300) << "profiled all the same";
 
   const Outcome heeded = run(newer);
   EXPECT_EQ(heeded.status, 0) << heeded.err;
