@@ -3,9 +3,7 @@
 
 #include <fcntl.h>
 #include <gelf.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +14,7 @@
 #include <string_view>
 #include <utility>
 
-#include "daemon/base/unique_fd.h"
+#include "daemon/base/root_file.h"
 #include "daemon/target/process.h"
 #include "daemon/target/text.h"
 #include "daemon/unwind/elf_file.h"
@@ -39,19 +37,11 @@ struct Library {
 };
 
 // Only a regular file is opened: the path is the process's word.
-UniqueFd open_in_root(uint32_t pid, const std::string& path, struct stat& info) {
+UniqueFd open_library(uint32_t pid, const std::string& path, struct stat& info) {
   const std::string root = "/proc/" + std::to_string(pid) + "/root";
   const UniqueFd root_fd(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  open_how how = {};
-  how.flags = O_PATH | O_CLOEXEC;
-  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-  const UniqueFd pinned(
-      static_cast<int>(::syscall(SYS_openat2, root_fd.get(), path.c_str(), &how, sizeof how)));
-  if (!pinned.valid() || ::fstat(pinned.get(), &info) != 0 || !S_ISREG(info.st_mode) ||
-      info.st_size > kMaxFileBytes)
-    return {};
-  const std::string again = "/proc/self/fd/" + std::to_string(pinned.get());
-  return UniqueFd(::open(again.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  UniqueFd file = reopen_regular(open_in_root(root_fd, path, O_PATH), info);
+  return file.valid() && info.st_size <= kMaxFileBytes ? std::move(file) : UniqueFd();
 }
 
 void read_functions(Elf* elf, Elf_Scn* section, const GElf_Shdr& header, Library& out) {
@@ -82,7 +72,7 @@ void read_soname(Elf* elf, Elf_Scn* section, const GElf_Shdr& header, Library& o
 
 std::optional<Library> read_library(uint32_t pid, const std::string& path) {
   struct stat info = {};
-  const UniqueFd fd = open_in_root(pid, path, info);
+  const UniqueFd fd = open_library(pid, path, info);
   if (!fd.valid()) return {};
   auto mapped = unwind::MappedFile::map(fd.get());
   if (!mapped) return {};

@@ -3,9 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 #include <iterator>
@@ -14,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "daemon/base/root_file.h"
 #include "daemon/target/process.h"
 #include "daemon/target/text.h"
 #include "proto/libcuda_kind.h"
@@ -29,17 +28,8 @@ struct CloseDir {
   void operator()(DIR* dir) const { ::closedir(dir); }
 };
 
-// With every link, absolute ones too, resolved inside the root.
-UniqueFd open_in(const UniqueFd& root, const std::string& path, uint64_t flags) {
-  open_how how = {};
-  how.flags = flags | O_CLOEXEC;
-  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-  return UniqueFd(
-      static_cast<int>(::syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how)));
-}
-
 std::optional<struct stat> file_in(const UniqueFd& root, const std::string& path) {
-  const UniqueFd fd = open_in(root, path, O_PATH);
+  const UniqueFd fd = open_in_root(root, path, O_PATH);
   struct stat info = {};
   if (!fd.valid() || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
   return info;
@@ -47,8 +37,8 @@ std::optional<struct stat> file_in(const UniqueFd& root, const std::string& path
 
 // The first bytes of a small file.
 std::string text_in(const UniqueFd& root, const std::string& path, size_t most) {
-  if (!file_in(root, path)) return {};  // opening a FIFO or a device may have effects
-  const UniqueFd fd = open_in(root, path, O_RDONLY | O_NONBLOCK);
+  struct stat info = {};
+  const UniqueFd fd = reopen_regular(open_in_root(root, path, O_PATH), info);
   std::string out(most, '\0');
   const ssize_t got = fd.valid() ? ::read(fd.get(), out.data(), out.size()) : 0;
   out.resize(got < 0 ? 0 : static_cast<size_t>(got));
@@ -57,7 +47,7 @@ std::string text_in(const UniqueFd& root, const std::string& path, size_t most) 
 
 // Names in /usr/local like "cuda-12.9", by version, the newest first.
 std::vector<std::string> toolkits(const UniqueFd& root) {
-  UniqueFd fd = open_in(root, "/usr/local", O_RDONLY | O_DIRECTORY);
+  UniqueFd fd = open_in_root(root, "/usr/local", O_RDONLY | O_DIRECTORY);
   if (!fd.valid()) return {};
   const std::unique_ptr<DIR, CloseDir> dir(::fdopendir(fd.get()));
   if (!dir) return {};

@@ -2,15 +2,14 @@
 #include "daemon/target/shim_file.h"
 
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "daemon/base/root_file.h"
 #include "daemon/target/process.h"
 #include "daemon/target/text.h"
 #include "proto/memfd_layout.h"
@@ -49,11 +48,7 @@ Result<ShimFile> open_in_root(uint32_t pid, const Mapping& mapping) {
   const std::string root = "/proc/" + std::to_string(pid) + "/root";
   const UniqueFd root_fd(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root_fd.valid()) return fail_errno(Code::kPermission, errno, root);
-  open_how how = {};
-  how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
-  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-  UniqueFd fd(static_cast<int>(
-      ::syscall(SYS_openat2, root_fd.get(), mapping.path.c_str(), &how, sizeof how)));
+  UniqueFd fd = gpuprof::open_in_root(root_fd, mapping.path, O_RDONLY | O_NONBLOCK);
   if (!fd.valid()) return fail_errno(Code::kIo, errno, shown);
   auto file = verified(std::move(fd), shown);
   if (file && file->inode != mapping.inode)

@@ -3,9 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -16,6 +14,7 @@
 #include <string_view>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/root_file.h"
 #include "daemon/unwind/elf_file.h"
 #include "daemon/unwind/file_cache.h"
 #include "daemon/unwind/maps_line.h"
@@ -87,22 +86,6 @@ uint32_t status_number(std::string_view status, std::string_view key, int index,
   return value;
 }
 
-// An O_PATH descriptor opens nothing (a device or a FIFO would act on being opened), so the type is
-// checked first and the same inode is then opened for reading.
-UniqueFd reopen_regular(const UniqueFd& path_fd, struct stat& st) {
-  if (!path_fd.valid() || fstat(path_fd.get(), &st) != 0 || !S_ISREG(st.st_mode)) return {};
-  const std::string self = "/proc/self/fd/" + std::to_string(path_fd.get());
-  return UniqueFd(open(self.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-}
-
-UniqueFd open_path_in_root(const UniqueFd& root, const std::string& path) {
-  open_how how = {};
-  how.flags = O_PATH | O_CLOEXEC;
-  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-  return UniqueFd(
-      static_cast<int>(syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how)));
-}
-
 // stat's device is not the one in maps on file systems that give each subvolume or layer its own.
 bool has_odd_device(const UniqueFd& fd) {
   struct statfs fs = {};
@@ -151,7 +134,7 @@ size_t AddressSpace::read_memory(uint64_t address, std::span<uint8_t> out) const
 }
 
 Result<UniqueFd> AddressSpace::open_in_root(const std::string& path) const {
-  const UniqueFd handle = open_path_in_root(*root_, path);
+  const UniqueFd handle = gpuprof::open_in_root(*root_, path, O_PATH);
   if (!handle.valid()) return fail_errno(Code::kNotFound, errno, path);
   struct stat st = {};
   UniqueFd fd = reopen_regular(handle, st);
@@ -169,7 +152,7 @@ UniqueFd AddressSpace::open_mapped_file(const MapsLine& line) const {
   struct stat st = {};
   if (UniqueFd fd = reopen_regular(open_at(proc_dir_, name, O_PATH), st); fd.valid()) return fd;
   if (line.deleted || line.path.empty() || line.path.front() != '/') return {};
-  const UniqueFd handle = open_path_in_root(*root_, line.path);
+  const UniqueFd handle = gpuprof::open_in_root(*root_, line.path, O_PATH);
   UniqueFd fd = reopen_regular(handle, st);
   if (!fd.valid() || st.st_ino != line.inode) return {};
   if (st.st_dev != line.dev && !has_odd_device(fd)) return {};

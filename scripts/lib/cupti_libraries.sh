@@ -1,26 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Real libcuptis from PyPI's wheels, by pip with its own configuration; nothing of NVIDIA's goes into
-# the tree.
+# the tree. Needs cupti_headers.sh.
 
 # Oldest, those between, and newest; 11.7 is too old for the shim, and 13.2 ends a process whose driver it cannot start on.
 cupti_releases=(11.7 11.8 12.0 12.4 12.9 13.0 13.2 newest)
 
 # fetch_cupti_library <CUDA release, or "newest"> <folder>: <folder>/libcupti.so.N; done once.
 fetch_cupti_library() {
-  local release=$1 dir=$2 wheel
+  local release=$1 dir=$2 wheels
   [[ -e $dir/complete ]] && return 0
-  case $release in
-    11.*) wheel="nvidia-cuda-cupti-cu11==$release.*" ;;
-    12.*) wheel="nvidia-cuda-cupti-cu12==$release.*" ;;
-    13.*) wheel="nvidia-cuda-cupti==$release.*" ;;
-    newest) wheel="nvidia-cuda-cupti<14" ;;
-    *) die "no CUPTI wheel known for CUDA $release" ;;
-  esac
+  mapfile -t wheels < <(cupti_wheels "$release") # CUPTI's own is the first
   rm -rf "$dir"
   mkdir -p "$dir/wheel"
   # 14 MB each; a registry that does not answer is not waited for.
-  timeout 180 python3 -m pip download -q --no-deps --only-binary=:all: -d "$dir/wheel" "$wheel" || return 1
+  timeout 180 python3 -m pip download -q --no-deps --only-binary=:all: -d "$dir/wheel" "${wheels[0]}" || return 1
   python3 - "$dir" <<'PY' || return 1
 import pathlib, sys, zipfile
 folder = pathlib.Path(sys.argv[1])

@@ -10,3 +10,15 @@ debian_mirror() {
   [[ -n $found ]] || return 1
   printf '%s\n' "$found"
 }
+
+# make_root <folder> <suite> [debootstrap options]: a minimal root file system. Whole when its name has no .part, so what
+# was interrupted begins again.
+make_root() {
+  local folder=$1 suite=$2 mirror
+  shift 2
+  [[ ! -d $folder ]] || return 0
+  mirror=$(debian_mirror) || mirror=
+  mkdir -p "$(dirname "$folder")"
+  rm -rf --one-file-system "${folder:?}.part"
+  debootstrap "$@" --variant=minbase "$suite" "$folder.part" ${mirror:+"$mirror"} && mv "$folder.part" "$folder"
+}

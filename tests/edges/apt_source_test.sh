@@ -9,14 +9,8 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/scripts/lib/packages.sh"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-rc=0
-
-expect() {
-  local what=$1 got=$2 want=$3
-  [[ $got == "$want" ]] && return
-  printf '%s\n got: %s\nwant: %s\n' "$what" "$got" "$want"
-  rc=1
-}
+# shellcheck source=tests/edges/expect.sh
+. "$root/tests/edges/expect.sh"
 
 cat >"$dir/a.sources" <<'SOURCES'
 # comment

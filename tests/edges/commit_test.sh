@@ -7,14 +7,8 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
 export GIT_AUTHOR_NAME=test GIT_AUTHOR_EMAIL=t@example.org GIT_COMMITTER_NAME=test GIT_COMMITTER_EMAIL=t@example.org
-rc=0
-
-expect() {
-  local what=$1 got=$2 want=$3
-  [[ $got == "$want" ]] && return
-  printf '%s\n got: %s\nwant: %s\n' "$what" "$got" "$want"
-  rc=1
-}
+# shellcheck source=tests/edges/expect.sh
+. "$root/tests/edges/expect.sh"
 
 commit() { git -C "$tree" -c commit.gpgsign=false commit -q --allow-empty -m "$1"; }
 head() { git -C "$tree" rev-parse HEAD; }
