@@ -73,9 +73,9 @@ def make_small():
     section_pcshared.SWITCHES = 4
 
 
-def fake_cuptis(bench):
+def fake_cuptis(bench, carried=False):
     fake = bench.build / "tests/fake_cuda"
-    return {26: str(fake / "cupti12/libcupti.so.12"), 130001: str(fake / "cupti13/libcupti.so.13")}
+    return [(26, str(fake / "cupti12/libcupti.so.12")), (130001, str(fake / "cupti13/libcupti.so.13"))]
 
 
 def main():

@@ -3,6 +3,7 @@
 import concurrent.futures
 import glob
 import os
+import pathlib
 import re
 import time
 
@@ -21,10 +22,13 @@ PATTERNS = ("/usr/local/cuda*/lib64/libcupti.so.*", "/usr/local/cuda*/extras/CUP
             "/opt/nvidia/nsight-compute/**/libcupti.so.*", "/usr/local/cuda*/nsight-compute*/**/libcupti.so.*")
 
 
-def libcuptis(bench):
-    """version (as the listener reads it) -> path; 10.x and 11.0 to 11.7 are too old to be promised."""
+def libcuptis(bench, carried=False):
+    """[(version as the listener reads it, path)], each release once; 10.x and 11.0 to 11.7 are too old to be promised.
+
+    carried: those of BUNDLE/cupti/ too, which the machine need not have."""
+    patterns = PATTERNS + ((f"{bench.bundle}/cupti/*/libcupti.so.*",) if carried else ())
     files = {}
-    for pattern in PATTERNS:
+    for pattern in patterns:
         for path in glob.glob(pattern, recursive=True, include_hidden=True):
             real = os.path.realpath(path)
             files.setdefault(real, path)
@@ -36,13 +40,19 @@ def libcuptis(bench):
         if done.ok() and out.exists():
             version = w2.truth.listener_counts(out)["cupti"]
             if version >= 18:
-                found.setdefault(version, real)
-    return found
+                found.setdefault((version, is_carried(bench, real)), (version, real))  # 12.0 answers 11.8's version
+        elif is_carried(bench, real):
+            bench.report.add(f"a listener on {real.removeprefix(str(bench.bundle))}", done.why(), "", "measured")
+    return sorted(found.values())
+
+
+def is_carried(bench, path):
+    return bench.bundle in pathlib.Path(path).parents
 
 
 def label(version, path):
-    name = re.search(r"libcupti\.so\.(.+)$", path)
-    return f"CUPTI {version} ({name.group(1) if name else path})"
+    name = re.search(r"(?:cupti/([^/]+)/)?libcupti\.so\.(.+)$", path)
+    return f"CUPTI {version} ({name.group(1) or name.group(2) if name else path})"
 
 
 def cycle_one(bench, version, path):
@@ -104,13 +114,13 @@ def repeated(bench, name, command, timeout, workers):
 
 def run(bench):
     found = libcuptis(bench)
-    bench.report.fact("libcupti found", {str(v): p for v, p in found.items()})
+    bench.report.fact("libcupti found", {str(v): p for v, p in found})
     if not bench.report.require("cycles: CUPTIs of the machine", bool(found),
-                                ", ".join(label(v, p) for v, p in found.items()) or "none", "at least one"):
+                                ", ".join(label(v, p) for v, p in found) or "none", "at least one"):
         return
     # At the same time: each target is a process of its own, and one GPU serves them all.
     with concurrent.futures.ThreadPoolExecutor(len(found) + 1) as pool:
-        waiting = [pool.submit(cycle_one, bench, version, path) for version, path in found.items()]
+        waiting = [pool.submit(cycle_one, bench, version, path) for version, path in found]
         waiting.append(pool.submit(capture_cycles, bench))
         for one in waiting:
             one.result()

@@ -49,8 +49,19 @@ def each_cupti(bench):
             w2.check_launchers(bench, f"apis on {cycles.label(version, path)}, run", apis, section_apis.LAUNCHERS)
 
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        for one in [pool.submit(check, *found) for found in cycles.libcuptis(bench).items()]:
+        for one in [pool.submit(check, *found) for found in cycles.libcuptis(bench, carried=True)]:
             one.result()
+
+
+def declined(bench):
+    """A CUPTI of the bundle that cannot be used here: the program runs, unprofiled and told so."""
+    used = {path for _, path in cycles.libcuptis(bench, carried=True)}
+    for path in sorted(str(p) for p in (bench.bundle / "cupti").glob("*/libcupti.so.*")):
+        if path not in used:
+            profile = bench.path(".pb.gz")
+            done = bench.run(bench.profiled(["env", f"GPU_PROFILED_CUPTI_PATH={path}", bench.w2, *SMALL], profile), 60)
+            bench.report.require(f"w2 with {path.removeprefix(str(bench.bundle) + '/')}, which a listener cannot use",
+                                 not done.hung and done.rc >= 0, f"{done.why()}; {done.err.strip()[-300:]}", "no crash")
 
 
 def attach_in_a_flood(bench):
@@ -99,7 +110,7 @@ def stuck_ids(bench):
         lines = done.lines()
         return version, path, mode, lines[-1] if done.ok() and lines else {"error": done.why()}
 
-    jobs = [(version, path, mode) for version, path in found.items() if version > 18 for mode in MODES]
+    jobs = [(version, path, mode) for version, path in found if version > 18 for mode in MODES]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for version, path, mode, result in pool.map(trial, jobs):
             text = result.get("error") or f"{result['stuck']} of {result['threads']} threads stuck after " \
@@ -113,5 +124,6 @@ def stuck_ids(bench):
 
 def run(bench):
     run_parts(bench, (("w2 on each CUPTI", 25, lambda: each_cupti(bench)),
+                      ("a CUPTI that cannot be used", 20, lambda: declined(bench)),
                       ("attaches to threads that launch", 25, lambda: attach_in_a_flood(bench)),
                       ("ids switched inside calls", 20, lambda: stuck_ids(bench))))

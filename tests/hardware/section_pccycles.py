@@ -174,7 +174,7 @@ def run(bench):
         for one in waiting:
             one.result()
     if affords(bench, "PC sampling on the machine's other CUPTIs", 45):
-        for version, path in section_cycles.libcuptis(bench).items():
+        for version, path in section_cycles.libcuptis(bench):
             label = section_cycles.label(version, path)
             if version < OLDEST_CUPTI:
                 on_old_cupti(bench, version, path)
