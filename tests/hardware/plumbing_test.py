@@ -22,6 +22,7 @@ import section_pc  # noqa: E402
 import section_pccost  # noqa: E402
 import section_pccycles  # noqa: E402
 import section_pcshared  # noqa: E402
+import section_pctorch  # noqa: E402
 import section_record  # noqa: E402
 from harness import Bench  # noqa: E402
 
@@ -71,6 +72,7 @@ def make_small():
     section_pccost.TRAINING_ROUNDS, section_pccost.TRAINING_STEPS = 9, 600
     section_cost.MIN_SETS = 2
     section_pcshared.SWITCHES = 4
+    section_pctorch.RUNS, section_pctorch.STEPS = 1, 1000
 
 
 def fake_cuptis(bench, carried=False):
