@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-{ lib, stdenv, cmake, ninja, pkg-config, elfutils }:
+{ lib, stdenv, cmake, ninja, pkg-config, elfutils, tl-expected }:
 
 stdenv.mkDerivation {
   pname = "elfgate";
@@ -7,7 +7,7 @@ stdenv.mkDerivation {
   src = lib.cleanSource ../..;
 
   nativeBuildInputs = [ cmake ninja pkg-config ];
-  buildInputs = [ elfutils ];
+  buildInputs = [ elfutils tl-expected ];
   cmakeFlags = [
     "-DGPU_PROFILED_SHIM=OFF"
     "-DGPU_PROFILED_DAEMON=OFF"

@@ -138,6 +138,14 @@ def pods():
     ]
 
 
+def namespaces():
+    """(labels, whether pods there get the shim)."""
+    enforce = "pod-security.kubernetes.io/enforce"
+    inject = {"gpu-profiled": "inject"}
+    return [(inject, True), ({}, False), ({"gpu-profiled": "no"}, False), ({**inject, enforce: "privileged"}, True),
+            ({**inject, enforce: "baseline"}, False), ({**inject, enforce: "restricted"}, False)]
+
+
 def check_policies(tree):
     folder = tree / "docker/kubernetes"
     admission = documents(folder / "mutating-admission-policy.yaml")[0]
@@ -153,7 +161,12 @@ def check_policies(tree):
             again = policies.apply_admission(admission, result) if name.startswith("mut") else policies.apply_kyverno(kyverno_policy, result)
             if again != result:
                 found.append(f"{name}: pod {number} changes when it is seen again")
-    print(f"{len(pods())} pods through both policies")
+    for labels, wanted in namespaces():
+        for name, result in (("mutating-admission-policy.yaml", policies.admission_selects(admission, labels)),
+                             ("kyverno.yaml", policies.kyverno_selects(kyverno_policy, labels))):
+            if result != wanted:
+                found.append(f"{name}: {'selects' if result else 'leaves'} a namespace labelled {json.dumps(labels)}")
+    print(f"{len(pods())} pods and {len(namespaces())} namespaces through both policies")
     return found
 
 

@@ -34,6 +34,26 @@ def cel(expression, pod):
     return json.loads(json.dumps(value, cls=celpy.CELJSONEncoder))
 
 
+def selects(selector, labels):
+    """A label selector of the API. An operator that the two policies do not use is an error."""
+    for one in selector.get("matchExpressions", []):
+        if one["operator"] != "NotIn":
+            raise ValueError(f"operator {one['operator']}")
+        if labels.get(one["key"]) in one["values"]:
+            return False
+    return all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())
+
+
+def admission_selects(policy, labels):
+    """Whether the policy is asked about pods of a namespace with these labels."""
+    return selects(policy["spec"]["matchConstraints"]["namespaceSelector"], labels)
+
+
+def kyverno_selects(policy, labels):
+    return any(selects(each["resources"]["namespaceSelector"], labels)
+               for rule in policy["spec"]["rules"] for each in rule["match"]["any"])
+
+
 def apply_admission(policy, pod):
     spec = policy["spec"]
     if not all(cel(condition["expression"], pod) for condition in spec["matchConditions"]):
