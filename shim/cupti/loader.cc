@@ -12,6 +12,7 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "shim/cupti/file_version.h"
 #include "shim/cupti/oldest_version.h"
 
 namespace gpuprof::cupti {
@@ -26,24 +27,6 @@ constexpr const char* kTargets[] = {"sbsa-linux", "aarch64-linux"};
 constexpr const char* kMachine = "x86_64";
 constexpr const char* kTargets[] = {"x86_64-linux"};
 #endif
-
-/// The release that follows `stem` at the beginning of a file name.
-FileVersion version_after(const char* stem, const char* file) noexcept {
-  if (!starts_with(file, stem)) return {};
-  const char* at = file + strlen(stem);
-  char* end = nullptr;
-  FileVersion version;
-  const unsigned long major = strtoul(at, &end, 10);
-  if (end == at || *at < '0' || *at > '9' || major > 9999 || (*end != '\0' && *end != '.'))
-    return {};
-  version.major = static_cast<uint32_t>(major);
-  if (*end == '.' && end[1] >= '0' && end[1] <= '9') {
-    const unsigned long minor = strtoul(end + 1, nullptr, 10);
-    version.minor =
-        minor < FileVersion::kAnyMinor ? static_cast<uint32_t>(minor) : FileVersion::kAnyMinor;
-  }
-  return version;
-}
 
 /// One search: what it may load, and what it has tried.
 class Search {
@@ -71,18 +54,19 @@ class Search {
 
   /// Loads the newest suitable libcupti of a directory that can be loaded.
   bool open_newest_in(const char* directory) noexcept {
-    char name[256];
-    uint32_t below = UINT32_MAX;
-    for (bool any = false;; any = true) {
-      const Pick pick = pick_below(below, directory, name);
+    NamedVersion tried;
+    for (;;) {
+      NamedVersion next;
+      const Pick pick = pick_after(tried, directory, &next);
       if (pick == Pick::kUnreadable) return refuse(directory, strerror(errno));
+      const bool any = !tried.empty();
       if (pick == Pick::kNone) return any ? false : refuse(directory, "no libcupti there");
       char path[1024];
-      if (!join_path(directory, name, path, sizeof path)) return false;
+      if (!join_path(directory, next.name, path, sizeof path)) return false;
       if (pick == Pick::kNewer) return any ? false : refuse(path, newer_);
       if (pick == Pick::kOlder) return any ? false : refuse(path, kTooOld);
       if (open(path)) return true;
-      below = version_of_file(name).order();
+      tried = next;
     }
   }
 
@@ -124,25 +108,21 @@ class Search {
 
   /// The toolkits DIRECTORY/cuda-X.Y whose CUDA the driver knows, the newest first.
   bool open_toolkits_in(const char* directory) noexcept {
-    for (uint32_t below = driver_major_ == 0 ? UINT32_MAX : (driver_major_ + 1) * 1000;;) {
+    for (NamedVersion tried;;) {
       DIR* listing = opendir(directory);
       if (listing == nullptr) return false;
-      uint32_t newest = 0;
-      char name[64] = {};
+      NamedVersion next;
       while (const dirent* entry = readdir(listing)) {
-        const FileVersion version = version_after("cuda-", entry->d_name);
-        if (version.major == 0 || version.order() >= below || version.order() <= newest ||
-            strlen(entry->d_name) >= sizeof name) {
-          continue;
-        }
-        newest = version.order();
-        strcpy(name, entry->d_name);
+        const NamedVersion found =
+            named_version(entry->d_name, version_after("cuda-", entry->d_name));
+        if (found.empty() || is_newer(found.version.major)) continue;
+        if (is_next(found, tried, next)) next = found;
       }
       closedir(listing);
-      char root[128];
-      if (newest == 0 || !join_path(directory, name, root, sizeof root)) return false;
+      char root[512];
+      if (next.empty() || !join_path(directory, next.name, root, sizeof root)) return false;
       if (open_toolkit(root)) return true;
-      below = newest;
+      tried = next;
     }
   }
 
@@ -188,32 +168,39 @@ class Search {
     return true;
   }
 
-  /// The newest suitable libcupti of `directory` whose order is below `below`; where there is none,
+  /// Whether `found` comes after what was tried and before `next`, the best so far.
+  static bool is_next(const NamedVersion& found, const NamedVersion& tried,
+                      const NamedVersion& next) noexcept {
+    return (tried.empty() || tried.goes_before(found)) && (next.empty() || found.goes_before(next));
+  }
+
+  [[nodiscard]] Pick kind_of(const FileVersion& version) const noexcept {
+    if (is_newer(version.major)) return Pick::kNewer;
+    const bool is_older =
+        version.major == GPUPROF_OLDEST_CUPTI_MAJOR && version.minor < GPUPROF_OLDEST_CUPTI_MINOR;
+    return is_older ? Pick::kOlder : Pick::kFound;
+  }
+
+  /// The suitable libcupti of `directory` that is to be tried after `tried`; where there is none,
   /// one that is too new or too old.
-  Pick pick_below(uint32_t below, const char* directory, char (&name)[256]) const noexcept {
+  Pick pick_after(const NamedVersion& tried, const char* directory,
+                  NamedVersion* next) const noexcept {
     DIR* listing = opendir(directory);
     if (listing == nullptr) return Pick::kUnreadable;
-    Pick pick = Pick::kNone;
-    uint32_t best = 0;
+    NamedVersion unsuitable;
     while (const dirent* entry = readdir(listing)) {
-      const FileVersion version = version_of_file(entry->d_name);
-      if (version.major == 0 || strlen(entry->d_name) >= sizeof name) continue;
-      Pick kind = Pick::kFound;
-      if (is_newer(version.major)) kind = Pick::kNewer;
-      if (version.major == GPUPROF_OLDEST_CUPTI_MAJOR &&
-          version.minor < GPUPROF_OLDEST_CUPTI_MINOR) {
-        kind = Pick::kOlder;
+      const NamedVersion found = named_version(entry->d_name, version_of_file(entry->d_name));
+      if (found.empty()) continue;
+      if (kind_of(found.version) != Pick::kFound) {
+        if (is_next(found, {}, unsuitable)) unsuitable = found;
+      } else if (is_next(found, tried, *next)) {
+        *next = found;
       }
-      if (kind == Pick::kFound ? version.order() >= below || version.order() <= best
-                               : pick == Pick::kFound) {
-        continue;
-      }
-      if (kind == Pick::kFound) best = version.order();
-      pick = kind;
-      strcpy(name, entry->d_name);
     }
     closedir(listing);
-    return pick;
+    if (!next->empty()) return Pick::kFound;
+    *next = unsuitable;
+    return unsuitable.empty() ? Pick::kNone : kind_of(unsuitable.version);
   }
 
   uint32_t driver_major_;
@@ -285,11 +272,6 @@ bool open_toolkit(Search* search) noexcept {
 }
 
 }  // namespace
-
-FileVersion version_of_file(const char* file) noexcept {
-  const FileVersion version = version_after("libcupti.so.", file);
-  return version.major < 11 || version.major > 99 ? FileVersion{} : version;
-}
 
 uint32_t major_of_library(void* library) noexcept {
   // The names of its version definitions are its sonames.

@@ -21,18 +21,6 @@ struct CuptiLibrary {
   char path[512] = {};
 };
 
-/// A CUDA release as in a file name: "libcupti.so.13", "libcupti.so.11.8".
-struct FileVersion {
-  uint32_t major = 0;  // 0: none ("libcupti.so", and "libcupti.so.2025.3.1", whose soname link lies
-                       // beside it)
-  uint32_t minor = kAnyMinor;
-
-  static constexpr uint32_t kAnyMinor = 999;
-  /// Orders releases; a name without a minor is the newest of its major.
-  [[nodiscard]] uint32_t order() const noexcept { return major * 1000 + minor; }
-};
-FileVersion version_of_file(const char* file) noexcept;
-
 /// Finds CUPTI for a driver of CUDA `driver_version` (12040 is 12.4; 0: unknown, anything goes), in
 /// this order:
 ///  1. a libcupti that is mapped already, whatever its file is called: never a second copy, so
@@ -45,9 +33,9 @@ FileVersion version_of_file(const char* file) noexcept;
 ///  4. sonames, by the loader's own search;
 ///  5. toolkit paths, extras/CUPTI/lib64, NixOS and Jetson directories.
 /// Within a place the newest release whose major is not above the driver's wins, and the next one
-/// where that cannot be loaded: a newer CUPTI than the driver answers 15, and our copy will satisfy
-/// the application's later need of the same soname. Files are judged by name; exactly one is
-/// loaded, RTLD_LOCAL. InitializeInjection only.
+/// where that cannot be loaded (NamedVersion::goes_before): a newer CUPTI than the driver answers
+/// 15, and our copy will satisfy the application's later need of the same soname. Files are judged
+/// by name; exactly one is loaded, RTLD_LOCAL. InitializeInjection only.
 LoadResult load_cupti(const MappedObjects& objects, const char* override_path,
                       uint32_t driver_version, CuptiLibrary* library, Attempts* attempts) noexcept;
 

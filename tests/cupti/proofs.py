@@ -8,10 +8,9 @@ Each proof is a root file system of its own (root.py). Exit 1 if one fails or no
 import sys
 import time
 
-from root import (DECLINED, IDLE, LIBRARIES, LINE_BYTES, LOADED, MAPPED, SHIM, Failure, Machine, Root, expect)
+from layouts import ALL, CONDA, LAYOUTS, SITE, conda, debian, nix, pip_cu12, pip_cu12_other, pip_cu13, toolkit, toolkit_alone, toolkit_extras
+from root import DECLINED, IDLE, LIBRARIES, LINE_BYTES, LOADED, MAPPED, Failure, Machine, Root, expect
 
-SITE = "/opt/venv/lib/python3.12/site-packages"
-CONDA = "/opt/conda/envs/x"
 # cuptiGetVersion(), as the status page has it. The newest does not start without a driver of its own.
 VERSIONS = {"11.8": 18, "12.0": 19, "12.4": 22, "12.9": 28, "13.0": 130001}
 TOO_NEW = {"newest": "does not start: cuptiGetVersion answered 999", "13.2": "(CUPTI 13.2) would crash on the driver"}
@@ -53,86 +52,6 @@ def takes(root, outcome, release, path, origin=LOADED):
         return
     expect(outcome.state == IDLE and not outcome.errors, f"state {outcome.state}: {outcome.errors}")
     expect(outcome.version == VERSIONS[release], f"version {outcome.version}")
-
-
-# --- layouts; each places a release and answers (its path, the steps before CUDA is used, environment)
-
-def toolkit(root, release, default=True, folder="/usr/local"):
-    version = "13.9" if release == "newest" else release
-    home = f"{folder}/cuda-{version}"
-    path = root.cupti(release, f"{home}/targets/x86_64-linux/lib/libcupti.so.2025.9.1")
-    root.link(f"{home}/targets/x86_64-linux/lib/{root.machine.soname(release)}", "libcupti.so.2025.9.1")
-    root.link(f"{home}/lib64", "targets/x86_64-linux/lib")
-    if default:
-        root.link(f"{folder}/cuda", f"cuda-{version}")
-    return path, (), {}
-
-
-def toolkit_alone(root, release):
-    return toolkit(root, release, default=False)
-
-
-def toolkit_by_variable(root, release):
-    path, steps, _ = toolkit(root, release, default=False, folder="/srv")
-    return path, steps, {"CUDA_HOME": path.partition("/targets")[0]}
-
-
-def toolkit_extras(root, release):
-    return root.cupti(release, "/usr/local/cuda/extras/CUPTI/lib64/"), (), {}
-
-
-def pip_cu12(root, release):
-    return (root.cupti(release, f"{SITE}/nvidia/cuda_cupti/lib/"),
-            ("open", root.library(f"{SITE}/nvidia/cuda_runtime/lib/libcudart.so.12")), {})
-
-
-def pip_cu12_torch(root, release):
-    return (root.cupti(release, f"{SITE}/nvidia/cuda_cupti/lib/"),
-            ("open", root.library(f"{SITE}/torch/lib/libtorch_cuda.so")), {})
-
-
-def pip_cu12_other(root, release):
-    """Numba, JAX: none of the libraries that are known by name is mapped."""
-    return (root.cupti(release, f"{SITE}/nvidia/cuda_cupti/lib/"),
-            ("open", root.library(f"{SITE}/llvmlite/binding/libllvmlite.so")), {})
-
-
-def pip_cu13(root, release):
-    return (root.cupti(release, f"{SITE}/nvidia/cu13/lib/"),
-            ("open", root.library(f"{SITE}/nvidia/cu13/lib/libcudart.so.13")), {})
-
-
-def conda(root, release):
-    return root.cupti(release, f"{CONDA}/lib/"), ("open", root.library(f"{CONDA}/lib/libcudart.so.12")), {}
-
-
-def conda_activated(root, release):
-    return root.cupti(release, f"{CONDA}/lib/"), (), {"CONDA_PREFIX": CONDA}
-
-
-def triton(root, release):
-    return (root.cupti(release, f"{SITE}/triton/backends/nvidia/lib/cupti/"),
-            ("open", root.library(f"{SITE}/triton/_C/libtriton.so")), {})
-
-
-def debian(root, release):
-    return root.cupti(release, f"{LIBRARIES}/"), (), {}
-
-
-def nix(root, release):
-    store = "/nix/store/0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f"
-    root.link("/run/opengl-driver/lib/libcuda.so.1", f"{LIBRARIES}/libcuda.so.1")
-    path = root.cupti(release, f"{store}-cuda_cupti/lib/")
-    app = root.library(f"{store}-app/lib/python3.12/app.so", "", f"-Wl,--enable-new-dtags,-rpath,{store}-cuda_cupti/lib")
-    return path, ("open", app), {"LD_LIBRARY_PATH": "/run/opengl-driver/lib"}
-
-
-ALL = ("11.8", "12.0", "12.4", "12.9", "13.0", "13.2", "newest")
-CU12, CU13 = ("12.0", "12.4", "12.9"), ("13.0", "13.2", "newest")
-LAYOUTS = ((toolkit, ALL), (toolkit_alone, ("12.9", "13.0")), (toolkit_by_variable, ("12.4",)), (toolkit_extras, ("11.8", "12.9", "13.0")),
-           (pip_cu12, ("11.8", *CU12)), (pip_cu12_torch, CU12), (pip_cu12_other, ("12.9",)), (pip_cu13, CU13),
-           (conda, ("12.4", "12.9", "13.0")), (conda_activated, ("12.9",)), (triton, ("12.4", "12.9", "13.0")),
-           (debian, ("11.8", "12.4", "13.0")), (nix, ALL))
 
 
 def layout_proof(layout, release):
@@ -279,6 +198,57 @@ def next_one_where_the_newest_is_broken(machine):
         path, _, _ = toolkit_extras(root, "12.9")
         root.real("/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13").write_bytes(b"")
         takes(root, root.run("cuda"), "12.9", path)
+
+
+# Whatever a folder's own order is: that of their making, or its reverse.
+ORDERS = (("original", "backup"), ("backup", "original"))
+BACKUPS = (".bak", ".orig", ".old", ".debug", ".save", "~", ".9.79.bak")
+
+
+def backup_proof(suffix, is_broken):
+    """A libcupti beside the real one that an administrator has put aside; a library that needs the real one is loaded later."""
+    def proof(machine):
+        for folder, how in ((f"{SITE}/nvidia/cuda_cupti/lib", {}), ("/usr/local/cuda/extras/CUPTI/lib64", {}),
+                            ("/srv/override", {"GPU_PROFILED_CUPTI_PATH": "/srv/override"})):
+            for order in ORDERS:
+                with Root(machine) as root:
+                    path, backup = f"{folder}/libcupti.so.12", f"{folder}/libcupti.so.12{suffix}"
+                    for file in order:
+                        root.cupti("12.9", path) if file == "original" else root.cupti("12.0", backup)
+                    if is_broken:
+                        root.real(backup).write_bytes(b"put aside")
+                    near = root.library(f"{SITE}/nvidia/cuda_runtime/lib/libcudart.so.12")
+                    later = root.library("/srv/app/lib/libkineto_like.so", NEEDS, str(root.real(path)), f"-Wl,-rpath,{folder}")
+                    outcome = root.run("open", near, "cuda", "open", later, "call", "probe", **how)
+                    takes(root, outcome, "12.9", path)
+                    expect(outcome.said["call probe"] == "7", outcome.said)
+    return proof
+
+
+def backup_of_a_toolkit(machine):
+    for order in ORDERS:
+        with Root(machine) as root:
+            for file in order:
+                if file == "original":
+                    path, _, _ = toolkit_alone(root, "12.9")
+                else:
+                    root.cupti("12.0", "/usr/local/cuda-12.9.bak/lib64/")
+                    root.cupti("12.0", "/usr/local/cuda-12.9-old/lib64/")
+            takes(root, root.run("cuda"), "12.9", path)
+
+
+def files_of_one_release(machine):
+    """By number, and on below the ones that cannot be loaded."""
+    for order in ORDERS:
+        with Root(machine) as root:
+            for file in order:
+                if file == "original":
+                    path = root.cupti("12.9", f"{CONDA}/lib/libcupti.so.12.9.79")
+                else:
+                    for broken in ("12", "12.9.101", "12.9.19"):
+                        root.real(f"{CONDA}/lib").mkdir(parents=True, exist_ok=True)
+                        root.real(f"{CONDA}/lib/libcupti.so.{broken}").write_bytes(b"")
+            takes(root, root.run("open", root.library(f"{CONDA}/lib/libcudart.so.12"), "cuda"), "12.9", path)
 
 
 def only_a_newer_one(machine):
@@ -454,8 +424,11 @@ def proofs():
     for driver, release in (("11.8", "11.8"), ("12.4", "12.9"), ("13.0", "13.0"), ("14.0", "13.0")):
         table[f"of four, driver {driver}"] = chosen_proof(driver, release)
     for proof in (chosen_among_wheels, chosen_among_sonames, chosen_among_toolkits, default_toolkit_first, places_in_order,
-                  next_one_where_the_newest_is_broken, only_a_newer_one, nothing_anywhere):
+                  next_one_where_the_newest_is_broken, backup_of_a_toolkit, files_of_one_release, only_a_newer_one, nothing_anywhere):
         table[proof.__name__.replace("_", " ")] = proof
+    for suffix in BACKUPS:
+        for is_broken in (False, True):
+            table[f"beside a {'broken' if is_broken else 'good'} libcupti.so.12{suffix}"] = backup_proof(suffix, is_broken)
     for breaks, error in ((truncated, "file too short"), (unreadable, "cannot open shared object file: Permission denied"),
                           (of_another_machine, "there, but not for this machine"),
                           (without_what_it_needs, "libutil.so.1: cannot open shared object file: No such file or directory")):

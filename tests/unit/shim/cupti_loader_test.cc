@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "shim/cupti/file_version.h"
 #include "shim/cupti/loader.h"
 #include "shim/cupti/mapped_objects.h"
 
@@ -18,15 +20,46 @@ namespace gpuprof::cupti {
 namespace {
 
 TEST(Loader, ReleaseComesFromSonameLikeNamesOnly) {
-  EXPECT_EQ(version_of_file("libcupti.so.13").major, 13u);
-  EXPECT_EQ(version_of_file("libcupti.so.13").minor, FileVersion::kAnyMinor);
-  EXPECT_EQ(version_of_file("libcupti.so.11.8").order(), 11'008u);
-  EXPECT_EQ(version_of_file("libcupti.so.12.9.79").order(), 12'009u);
+  const auto parts = [](const char* name) {
+    const FileVersion version = version_of_file(name);
+    return std::array{version.major, version.minor, version.patch};
+  };
+  constexpr uint32_t kAny = FileVersion::kAny;
+  EXPECT_EQ(parts("libcupti.so.13"), (std::array{13u, kAny, kAny}));
+  EXPECT_EQ(parts("libcupti.so.11.8"), (std::array{11u, 8u, kAny}));
+  EXPECT_EQ(parts("libcupti.so.12.9.79"), (std::array{12u, 9u, 79u}));
+  EXPECT_EQ(parts("libcupti.so.12.9.79.1"), (std::array{12u, 9u, 79u}));
   for (const char* name :
        {"libcupti.so.2025.3.1", "libcupti.so", "libcupti.so.x", "libcuptiextra.so.13",
-        "libcupti.so.9", "libcupti.so.-12", "libcupti.so.12a", "libcupti.so. 12"}) {
+        "libcupti.so.9", "libcupti.so.-12", "libcupti.so.12a", "libcupti.so. 12", "libcupti.so.",
+        "libcupti.so.12.", "libcupti.so.12..9", "libcupti.so.12.bak", "libcupti.so.12.9.orig",
+        "libcupti.so.12.9.79.old", "libcupti.so.12.9-1", "libcupti.so.12~", "libcupti.so.12.9.79 ",
+        "libcupti.so.4294967308", "libcupti.so.12.99999999999"}) {
     EXPECT_EQ(version_of_file(name).major, 0u) << name;
   }
+  EXPECT_EQ(version_after("cuda-", "cuda-12.9").minor, 9u);
+  EXPECT_EQ(version_after("cuda-", "cuda-12.9-old").major, 0u);
+}
+
+TEST(Loader, NamesHaveOneOrder) {
+  // Each before those that follow it.
+  const std::vector<std::string> names = {
+      "libcupti.so.13",      "libcupti.so.12",       "libcupti.so.12.9",
+      "libcupti.so.12.9.79", "libcupti.so.12.9.019", "libcupti.so.12.9.19",
+      "libcupti.so.12.0",    "libcupti.so.11.8",     "libcupti.so.11.8.87"};
+  std::vector<NamedVersion> named;
+  for (const std::string& name : names) {
+    named.push_back(named_version(name.c_str(), version_of_file(name.c_str())));
+    EXPECT_EQ(named.back().name, name);
+  }
+  for (size_t i = 0; i < named.size(); ++i) {
+    for (size_t k = 0; k < named.size(); ++k) {
+      EXPECT_EQ(named[i].goes_before(named[k]), i < k) << named[i].name << ' ' << named[k].name;
+    }
+  }
+  EXPECT_TRUE(named_version("libcupti.so.12.bak", {}).empty());
+  EXPECT_TRUE(
+      named_version(("libcupti.so.12." + std::string(256, '1')).c_str(), {12, 1, 1}).empty());
 }
 
 TEST(Loader, AttemptsDropTheRepeatedPathAndCountWhatFindsNoRoom) {
@@ -135,6 +168,72 @@ TEST_F(LoaderLayout, OlderOneWhereTheNewestCannotBeLoaded) {
   place("/l/libcupti.so.12");
   std::ofstream(root_ + "/l/libcupti.so.13") << "no ELF file";
   EXPECT_EQ(found("/l/libcudart.so.13", 13), "/l/libcupti.so.12");
+}
+
+// A directory gives its entries in the order of their making, or in its reverse: both are tried.
+TEST_F(LoaderLayout, BackupsAreNotTriedWhateverTheirOrder) {
+  for (const char* end : {".bak", ".orig", ".old", ".debug", ".save", ".9.79.bak", "~", "-old"}) {
+    for (const bool is_broken : {false, true}) {
+      for (const bool is_first : {false, true}) {
+        const std::string backup = std::string("/l/libcupti.so.12") + end;
+        if (!is_first) place("/l/libcupti.so.12");
+        place(backup);
+        if (is_broken) std::ofstream(root_ + backup) << "no ELF file";
+        if (is_first) place("/l/libcupti.so.12");
+        EXPECT_EQ(found("/l/libcudart.so.12", 13), "/l/libcupti.so.12") << end << is_broken;
+        TearDown();
+      }
+    }
+  }
+}
+
+TEST_F(LoaderLayout, ABackupAloneIsNoLibcupti) {
+  place("/l/libcupti.so.12.bak");
+  const auto objects = std::make_unique<MappedObjects>();
+  CuptiLibrary library;
+  Attempts attempts;
+  EXPECT_EQ(load_cupti(*objects, (root_ + "/l").c_str(), 13000, &library, &attempts),
+            LoadResult::kNotFound);
+  EXPECT_EQ(attempts.text(), root_ + "/l: no libcupti there");
+}
+
+TEST_F(LoaderLayout, EachFileOfOneReleaseIsTried) {
+  for (const bool is_first : {false, true}) {
+    // By number, not by text, and on after each one that cannot be loaded.
+    if (!is_first) place("/l/libcupti.so.12.9.79");
+    for (const char* broken :
+         {"/l/libcupti.so.12.9.101", "/l/libcupti.so.12.9.0101", "/l/libcupti.so.12"}) {
+      place(broken);
+      std::ofstream(root_ + broken).flush();
+    }
+    if (is_first) place("/l/libcupti.so.12.9.79");
+    place("/l/libcupti.so.12.9.9");
+    EXPECT_EQ(found("/l/libcudart.so.12", 13), "/l/libcupti.so.12.9.79");
+    TearDown();
+  }
+}
+
+TEST_F(LoaderLayout, SonameBeforeFilesThatAreCalledLikeAnOlderRelease) {
+  for (const char* name : {"/l/libcupti.so.12.0", "/l/libcupti.so.12", "/l/libcupti.so.12.9.79",
+                           "/l/libcupti.so.12.99"}) {
+    place(name);
+  }
+  EXPECT_EQ(found("/l/libcudart.so.12", 13), "/l/libcupti.so.12");
+}
+
+TEST_F(LoaderLayout, OverrideDirectoryHasTheSameOrder) {
+  for (const bool is_first : {false, true}) {
+    if (!is_first) place("/o/libcupti.so.12");
+    place("/o/libcupti.so.12.bak");
+    if (is_first) place("/o/libcupti.so.12");
+    const auto objects = std::make_unique<MappedObjects>();
+    CuptiLibrary library;
+    Attempts attempts;
+    EXPECT_EQ(load_cupti(*objects, (root_ + "/o").c_str(), 13000, &library, &attempts),
+              LoadResult::kLoaded);
+    EXPECT_EQ(library.path, root_ + "/o/libcupti.so.12");
+    TearDown();
+  }
 }
 
 TEST_F(LoaderLayout, OnlyNewerOrOlderOnesAreNamed) {
