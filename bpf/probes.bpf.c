@@ -7,6 +7,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
+#include "bpf/python.h"
 #include "bpf/stack.h"
 
 char
@@ -53,6 +54,7 @@ static __noinline int do_launch(struct user_regs *ctx, u32 again)
 		lose(&hit.who, GPUPROF_PROBE_LAUNCH, GPUPROF_LOSS_FAULT, 1);
 		return OK;
 	}
+	put_python(&hit);
 	result = put_stack(ctx, &hit, &launch, again);
 	if (result != RING_FULL)
 		return result;
@@ -78,6 +80,23 @@ int launch_probe(struct user_regs *ctx)
 	return 0;
 }
 
+/* fork() keeps the interpreter where it is. */
+static __noinline int inherit_python(struct task_struct *parent, const struct identity *child,
+				     u64 start_ticks)
+{
+	struct identity from = {};
+	struct gpuprof_python *python, copy;
+
+	identify(parent, &from);
+	python = bpf_map_lookup_elem(&pythons, &from.pid);
+	if (!python || !child)
+		return 0;
+	copy = *python;
+	copy.start_ticks = start_ticks;
+	bpf_map_update_elem(&pythons, &child->pid, &copy, BPF_ANY);
+	return 0;
+}
+
 /* A child of a watched process is watched from its first instruction on. */
 SEC("raw_tp/sched_process_fork")
 int on_fork(struct bpf_raw_tracepoint_args *ctx)
@@ -98,6 +117,7 @@ int on_fork(struct bpf_raw_tracepoint_args *ctx)
 	watch.start_ticks = (who.start_boottime + daemon_boottime_offset) / 10000000;
 	if (bpf_map_update_elem(&watched, &who.pid, &watch, BPF_ANY))
 		count(GPUPROF_BPF_WATCH_FULL);
+	inherit_python(parent, &who, watch.start_ticks);
 	return 0;
 }
 
@@ -110,7 +130,9 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx)
 	if (BPF_CORE_READ(task, signal, live.counter))
 		return 0; /* other threads live on */
 	identify(task, &who);
-	if (who.pid && is_watched(&who))
+	if (who.pid && is_watched(&who)) {
 		bpf_map_delete_elem(&watched, &who.pid);
+		bpf_map_delete_elem(&pythons, &who.pid);
+	}
 	return 0;
 }

@@ -44,6 +44,14 @@ struct {
 	__type(value, struct gpuprof_watch);
 } watched SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 12);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u32);
+	__type(value, struct gpuprof_python);
+} pythons SEC(".maps");
+
 /* LRU: anybody can make processes, and a full table must not lock out the ones that matter. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -3,7 +3,9 @@
  * What the BPF programs write into the two rings, and what the daemon reads from them.
  *
  *   events ring: header + `count` USDT records (batches; launches only where their stack was lost)
- *   stacks ring: header + gpuprof_launch_v1 + gpuprof_stack_head + `stack_bytes` of user stack
+ *   stacks ring: header + gpuprof_launch_v1 + gpuprof_stack_head + `stack_bytes` of user stack;
+ *                before it, where the thread runs Python, header + gpuprof_python_chunk, as often
+ *                as its frames need
  *
  * Kernel-internal: both sides are built together, so nothing here is stable across versions.
  */
@@ -15,6 +17,7 @@
 #define GPUPROF_RING_STACK_LOST \
   1u                            /* a launch whose stack was lost: ring full, quota or unreadable */
 #define GPUPROF_RING_WATCHED 2u /* the process is watched (others send process_v1 only) */
+#define GPUPROF_RING_PYTHON 4u  /* stacks ring: a gpuprof_python_chunk of the launch `seq` */
 
 struct gpuprof_ring_header {
   uint64_t time_ns;        /* bpf_ktime_get_ns() */
@@ -58,6 +61,59 @@ struct gpuprof_stack_head {
 };
 GPUPROF_ASSERT_SIZE(gpuprof_stack_head, 296);
 
+/*
+ * Python frames of the launching thread, innermost first, as they lie in its memory: which version
+ * has what where is the daemon's business. A window is the part of a structure that tells all.
+ */
+#define GPUPROF_PYTHON_FRAME_BYTES 88u
+#define GPUPROF_PYTHON_CODE_BYTES 80u
+#define GPUPROF_PYTHON_CHUNK_FRAMES 16u
+#define GPUPROF_PYTHON_MAX_CHUNKS 32u
+
+struct gpuprof_python_frame {
+  uint64_t address; /* of the frame */
+  uint64_t code;    /* of its code object, 0 if its window could not be read */
+  uint8_t frame_window[GPUPROF_PYTHON_FRAME_BYTES];
+  uint8_t code_window[GPUPROF_PYTHON_CODE_BYTES];
+};
+GPUPROF_ASSERT_SIZE(gpuprof_python_frame, 184);
+
+/* How a chunk ended. MORE of the last one: the rest was lost, or there are more than the chunks
+ * hold. */
+enum gpuprof_python_end {
+  GPUPROF_PYTHON_MORE = 0,
+  GPUPROF_PYTHON_WHOLE = 1, /* with the thread's outermost frame */
+  GPUPROF_PYTHON_FAULT = 2, /* the next frame could not be read */
+};
+
+struct gpuprof_python_chunk {
+  uint32_t first; /* index of frames[0] in the thread's stack */
+  uint32_t count;
+  uint32_t end; /* enum gpuprof_python_end */
+  uint32_t zero;
+  struct gpuprof_python_frame frames[GPUPROF_PYTHON_CHUNK_FRAMES];
+};
+GPUPROF_ASSERT_SIZE(gpuprof_python_chunk, 16 + 16 * 184);
+
+/* Where a process's interpreter keeps its threads' frames; offsets in bytes. By process number. */
+struct gpuprof_python {
+  uint64_t start_ticks;         /* of ProcessId; 0: any */
+  uint64_t interpreters;        /* address of the pointer to the first interpreter */
+  uint32_t interpreter_next;    /* in an interpreter */
+  uint32_t interpreter_threads; /* the newest of its threads */
+  uint32_t thread_next;         /* in a thread state */
+  uint32_t thread_id;           /* what pthread_self() says there */
+  uint32_t thread_native_id;    /* the kernel's number in the thread's own namespace */
+  uint32_t by_native_id;        /* which of the two tells threads apart */
+  uint32_t thread_frame;        /* pointer to the innermost frame, or to what holds it */
+  uint32_t frame_indirect;      /* offset + 1 of the frame in what holds it, 0: directly */
+  uint32_t frame_window;        /* where in a frame the window begins */
+  uint32_t code_window;         /* likewise in a code object */
+  uint32_t window_code;         /* in a frame's window: its code object, low bits are tags */
+  uint32_t window_previous;     /* likewise its caller */
+};
+GPUPROF_ASSERT_SIZE(gpuprof_python, 64);
+
 /* Per-CPU counters of the BPF side, one array slot each; the daemon sums them. */
 enum gpuprof_bpf_counter {
   GPUPROF_BPF_FIRED = 0,           /* probe hits of watched processes */
@@ -74,7 +130,8 @@ enum gpuprof_bpf_counter {
   GPUPROF_BPF_STACKS_QUOTA = 11, /* stacks lost: refused by a quota */
   GPUPROF_BPF_WATCH_FULL = 12,   /* forked children that found no room in the watch map */
   GPUPROF_BPF_FAULTED_IN = 13,   /* copies that needed pages faulted in (sleepable only) */
-  GPUPROF_BPF_COUNTER_COUNT = 14,
+  GPUPROF_BPF_PYTHON_LOST = 14,  /* Python frames of a launch lost: ring full or quota */
+  GPUPROF_BPF_COUNTER_COUNT = 15,
 };
 
 /*

@@ -17,6 +17,9 @@ struct StackSample {
   uint64_t stack_top = 0;          // 0 if unknown
   std::span<const uint8_t> bytes;
   uint32_t flags = 0;  // GPUPROF_STACK_*
+  // The thread's Python frames, innermost first; empty where it has none.
+  std::span<const gpuprof_python_frame> python = {};
+  uint32_t python_end = GPUPROF_PYTHON_MORE;  // enum gpuprof_python_end
 };
 
 }  // namespace gpuprof

@@ -74,7 +74,6 @@ void set_profiling(Environment& environment, const Options& options, const std::
     environment.set("GPU_PROFILED_STACK_RATE", std::to_string(options.stack_rate));
   }
   if (options.seed != 0) environment.set("GPU_PROFILED_SEED", std::to_string(options.seed));
-  if (options.python) environment.set("PYTHONPERFSUPPORT", "1");
 }
 
 }  // namespace gpuprof::cli

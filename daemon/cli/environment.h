@@ -39,8 +39,7 @@ Status check_injection(const Environment& environment, const std::string& shim, 
 // HOME, USER, LOGNAME of `invoker` and none of sudo's variables, where the command switches to it.
 void set_identity(Environment& environment, const Invoker& invoker);
 
-// The variables that make cuInit load the shim and arm it before the first launch, and Python write
-// its perf map.
+// The variables that make cuInit load the shim and arm it before the first launch.
 void set_profiling(Environment& environment, const Options& options, const std::string& shim);
 
 }  // namespace gpuprof::cli

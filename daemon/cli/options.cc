@@ -41,6 +41,9 @@ void add_common(CLI::App& app, RawOptions& raw) {
   app.add_option("--stack-rate", raw.stack_rate,
                  "call stacks a second and thread, or 'all' (default: 200)")
       ->type_name("N|all");
+  app.add_option("--python", raw.python,
+                 "on|off: Python functions and lines on the call paths (default: on)")
+      ->type_name("on|off");
   app.add_option(
          "--pc-sampling", raw.pc_sampling,
          "off|continuous|serialized: sample what the GPU's instructions wait for; serialized "
@@ -122,6 +125,9 @@ CubinCommands add_cubin(CLI::App& app, CubinQuery& query) {
 }
 
 Status check_common(const RawOptions& raw, Options& out) {
+  if (raw.python != "on" && raw.python != "off")
+    return fail(Code::kInvalidArgument, "--python: '" + raw.python + "' is neither on nor off");
+  out.python = raw.python == "on";
   if (!raw.duration.empty()) {
     auto duration = parse_duration(raw.duration);
     if (!duration) return fail_with(duration.error(), "--duration");
@@ -170,9 +176,6 @@ Status check_run(const RawOptions& raw, Options& out) {
                                             "' stands after --, where the command begins: put "
                                             "options before it: gpu-profiled run [options] -- "
                                             "COMMAND [ARGUMENTS]");
-  if (raw.python != "on" && raw.python != "off")
-    return fail(Code::kInvalidArgument, "--python: '" + raw.python + "' is neither on nor off");
-  out.python = raw.python == "on";
   out.force = raw.force;
   out.user = raw.user;
   out.shim = raw.shim;
@@ -240,9 +243,6 @@ Result<Options> parse_options(int argc, const char* const* argv) {
                                      "gpu-profiled run [options] -- COMMAND [ARGUMENTS]");
   run->set_help_flag("-h,--help", "print this help");
   add_common(*run, raw);
-  run->add_option("--python", raw.python,
-                  "on|off: Python function names, by PYTHONPERFSUPPORT=1 (default: on)")
-      ->type_name("on|off");
   run->add_option("--user", raw.user, "run the command as this user (default: who called sudo)")
       ->type_name("NAME");
   run->add_flag("--force", raw.force, "replace a CUDA_INJECTION64_PATH of somebody else");

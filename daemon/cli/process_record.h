@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "daemon/base/process_id.h"
+#include "daemon/python/interpreter.h"
 #include "daemon/symbolize/symbolizer.h"
 #include "daemon/unwind/address_space.h"
 #include "daemon/unwind/stack.h"
@@ -30,6 +31,7 @@ struct ShimBaseline {
 struct Layout {
   std::shared_ptr<unwind::AddressSpace> space;
   std::unique_ptr<symbolize::Symbolizer> symbolizer;
+  std::unique_ptr<python::Interpreter> python;  // null: none, or python_error says why not
   std::vector<uint32_t> module_of;  // its module's index -> index in ProcessRecord::modules
 };
 
@@ -45,7 +47,11 @@ struct ProcessRecord {
   std::unique_ptr<unwind::Unwinder> unwinder;  // of the last layout
   std::vector<symbolize::Module> modules;      // of all layouts, where there are several
   std::string space_error;
-  uint64_t opened_ns = 0;  // CLOCK_MONOTONIC
+  std::string python_error;     // an interpreter is there whose frames cannot be read
+  uint32_t python_version = 0;  // major << 8 | minor; 0: none was found
+  python::PythonCounts python;
+  uint64_t python_looked_at = 0;  // generation of the space that was searched for one
+  uint64_t opened_ns = 0;         // CLOCK_MONOTONIC
   uint64_t refreshed_ns = 0;
   bool stacks_since_refresh = false;
 

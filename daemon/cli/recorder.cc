@@ -76,6 +76,24 @@ void Recorder::open_layout(ProcessRecord& record) {
   layout.symbolizer = std::make_unique<symbolize::Symbolizer>(layout.space, symbols_);
   record.unwinder = std::make_unique<unwind::Unwinder>(layout.space);
   record.layouts.push_back(std::move(layout));
+  find_python(record);
+}
+
+// At first sight of the program, and again when files were mapped: a host may load Python later.
+void Recorder::find_python(ProcessRecord& record) {
+  Layout& layout = record.layouts.back();
+  if (!set_python_ || layout.python) return;
+  record.python_looked_at = layout.space->generation();
+  auto found = python::Interpreter::find(layout.space);
+  if (found) {
+    layout.python = std::move(*found);
+    record.python_error.clear();
+    record.python_version = layout.python->version();
+    set_python_(record.id.process(), &layout.python->walk());
+    return;
+  }
+  if (found.error().code != Code::kNotFound) record.python_error = found.error().message;
+  set_python_(record.id.process(), nullptr);
 }
 
 // A process's images are told apart by the kernel's count of its execs. The two rings are drained
@@ -167,7 +185,11 @@ void Recorder::refresh_one(uint64_t now) {
   due->refreshed_ns = now;
   const uint64_t begin = monotonic_ns();
   unwind::AddressSpace& space = *due->layouts.back().space;
-  if (!space.refresh() && space.replaced() && due->layouts.size() < kMaxLayouts) open_layout(*due);
+  if (!space.refresh() && space.replaced() && due->layouts.size() < kMaxLayouts) {
+    open_layout(*due);
+  } else if (space.generation() != due->python_looked_at) {
+    find_python(*due);
+  }
   next_refresh_ns_ = now + (monotonic_ns() - begin) * kRefreshShare;
 }
 
@@ -180,6 +202,12 @@ void Recorder::unwind(ProcessRecord& record, const StackSample& stack) {
     if (record.layouts.size() != before) record.unwinder->unwind(stack, scratch_);
   }
   record.stacks_since_refresh = true;
+  if (const Layout& last = record.layouts.back(); last.python) {
+    last.python->stitch(
+        stack, scratch_, monotonic_ns(),
+        [&](const symbolize::SourceFrame& frame) { return last.symbolizer->add_frame(frame); },
+        record.python);
+  }
   const uint64_t layout = uint64_t{record.layouts.size() - 1} << kLayoutShift;
   for (uint64_t& pc : scratch_.pcs) pc = (pc & kPcMask) | layout;
 }

@@ -60,7 +60,12 @@ class Recorder final : public probe::EventSink,
   // (at once, since it may exit soon). The id has the image.
   using Admit = std::function<void(ProcessId, const gpuprof_process_v1&)>;
 
-  explicit Recorder(Admit admit) : admit_(std::move(admit)) {}
+  // Called when the interpreter of a process was found, or is gone with its program (null).
+  using SetPython = std::function<void(ProcessId, const gpuprof_python*)>;
+
+  // Without `set_python` Python frames are not read.
+  explicit Recorder(Admit admit, SetPython set_python = nullptr)
+      : admit_(std::move(admit)), set_python_(std::move(set_python)) {}
 
   // The record of a process that was there before us. Null where the table is full.
   ProcessRecord* add_process(ProcessId process, const ShimBaseline& baseline);
@@ -119,6 +124,7 @@ class Recorder final : public probe::EventSink,
   ProcessRecord* record_of(const probe::EventSource& source);
   void open_space(ProcessRecord& record);
   void open_layout(ProcessRecord& record);
+  void find_python(ProcessRecord& record);
   void unwind(ProcessRecord& record, const StackSample& stack);
   void refresh_one(uint64_t now_ns);
   static bool is_plausible(const ProcessRecord& record, uint64_t since, bool executions);
@@ -127,6 +133,7 @@ class Recorder final : public probe::EventSink,
   void apply_emitted(ProcessRecord& record, uint32_t probe, uint64_t total);
 
   Admit admit_;
+  SetPython set_python_;
   unwind::FileCache files_;  // outlives the address spaces below
   symbolize::SymbolCache symbols_;
   std::map<ProcessId, ProcessRecord> processes_;

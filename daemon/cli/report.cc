@@ -71,6 +71,7 @@ void write_record(JsonWriter& json, const ProcessRecord& record) {
     json.field(kEndNames[i], record.stack_ends[i]);
   json.field("table_full", record.stacks_refused);
   json.end_object();
+  write_python(json, record);
   json.key("shim");
   json.begin_object();
   for (uint32_t i = 1; i < GPUPROF_DROP_CLASS_COUNT; ++i) {

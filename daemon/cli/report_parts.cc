@@ -22,7 +22,7 @@ constexpr const char* kLossNames[probe::kLossReasonCount] = {"ring_full", "quota
 constexpr const char* kBpfNames[] = {
     "fired",       "ignored_process", "invisible_task", "events_full", "events_full_records",
     "stacks_full", "quota",           "quota_records",  "fault",       "bad_count",
-    "stack_fault", "stacks_quota",    "watch_full",     "faulted_in"};
+    "stack_fault", "stacks_quota",    "watch_full",     "faulted_in",  "python_lost"};
 static_assert(std::size(kBpfNames) == GPUPROF_BPF_COUNTER_COUNT);
 
 template <class Array>
@@ -50,6 +50,26 @@ std::string percent(uint64_t part, uint64_t whole) {
 }
 
 const char* drop_name(uint32_t drop_class) { return kDropNames[drop_class]; }
+void write_python(JsonWriter& json, const ProcessRecord& record) {
+  if (record.python_version == 0 && record.python_error.empty()) return;
+  json.key("python");
+  json.begin_object();
+  if (record.python_version != 0) {
+    json.field("version", std::to_string(record.python_version >> 8) + "." +
+                              std::to_string(record.python_version & 0xff));
+  }
+  if (!record.python_error.empty()) json.field("error", record.python_error);
+  const python::PythonCounts& counts = record.python;
+  json.field("stitched", counts.stitched);
+  json.field("none", counts.none);
+  json.field("disagree", counts.disagree);
+  json.field("incomplete", counts.incomplete);
+  json.field("beyond_native", counts.beyond_native);
+  json.field("frames", counts.frames);
+  json.field("unnamed_frames", counts.unnamed_frames);
+  json.end_object();
+}
+
 void write_losses(JsonWriter& json, std::span<const uint64_t> by_reason) {
   json.begin_object();
   for (size_t i = 0; i < probe::kLossReasonCount; ++i) json.field(kLossNames[i], by_reason[i]);

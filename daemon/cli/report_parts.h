@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/cli/json_writer.h"
+#include "daemon/cli/process_record.h"
 #include "daemon/join/accounting.h"
 #include "daemon/join/joiner.h"
 #include "daemon/probe/probe_session.h"
@@ -24,6 +25,9 @@ std::string percent(uint64_t part, uint64_t whole);
 
 // Names of the JSON's keys: the enums' own words.
 const char* drop_name(uint32_t drop_class);  // below GPUPROF_DROP_CLASS_COUNT
+
+// The Python frames of a process, nothing where it runs none.
+void write_python(JsonWriter& json, const ProcessRecord& record);
 
 // One object: records that a ring lost, by probe::LossReason; at least kLossReasonCount of them.
 void write_losses(JsonWriter& json, std::span<const uint64_t> by_reason);

@@ -50,10 +50,16 @@ ShimBaseline baseline_of(const target::ShimStatus& status) {
 Session::Session(const Options& options, Console& console)
     : options_(options),
       console_(console),
-      recorder_([this](ProcessId process, const gpuprof_process_v1& record) {
-        if (!finishing_ && newcomers_.size() < kMaxNewcomers)
-          newcomers_.push_back({process, record.memfd});
-      }),
+      recorder_(
+          [this](ProcessId process, const gpuprof_process_v1& record) {
+            if (!finishing_ && newcomers_.size() < kMaxNewcomers)
+              newcomers_.push_back({process, record.memfd});
+          },
+          options.python
+              ? Recorder::SetPython([this](ProcessId process, const gpuprof_python* python) {
+                  probes_->set_python(process, python);
+                })
+              : nullptr),
       arbiter_(monotonic_ns()) {}
 
 Result<std::unique_ptr<Session>> Session::create(const Options& options, Console& console) {

@@ -212,6 +212,16 @@ void BpfPrograms::unwatch(uint32_t pid) {
   bpf_map__delete_elem(skeleton_->maps.watched, &pid, sizeof(pid), 0);
 }
 
+void BpfPrograms::set_python(uint32_t pid, const gpuprof_python* python) {
+  // A full table leaves the process without Python frames, as its counts will show.
+  if (python != nullptr) {
+    bpf_map__update_elem(skeleton_->maps.pythons, &pid, sizeof pid, python, sizeof *python,
+                         BPF_ANY);
+  } else {
+    bpf_map__delete_elem(skeleton_->maps.pythons, &pid, sizeof pid, 0);
+  }
+}
+
 void BpfPrograms::watch_all(bool on) { skeleton_->bss->watch_all = on; }
 
 int BpfPrograms::events_fd() const { return bpf_map__fd(skeleton_->maps.events); }

@@ -45,6 +45,8 @@ class BpfPrograms : public LossSource {
   Status watch(ProcessId process);
   void unwatch(uint32_t pid);
   void watch_all(bool on);
+  // How to walk the Python frames of the process's threads; null: it runs none.
+  void set_python(uint32_t pid, const gpuprof_python* python);
 
   [[nodiscard]] int events_fd() const;
   [[nodiscard]] int stacks_fd() const;

@@ -49,6 +49,10 @@ void Decoder::on_stacks_entry(std::span<const uint8_t> entry, int64_t now_ns) {
     counters_.malformed++;
     return;
   }
+  if ((header->flags & GPUPROF_RING_PYTHON) != 0) {
+    on_python_entry(*header, entry.subspan(sizeof(*header), header->payload_bytes));
+    return;
+  }
   const auto launch = entry.subspan(sizeof(*header), sizeof(gpuprof_launch_v1));
   const auto* head =
       reinterpret_cast<const gpuprof_stack_head*>(entry.data() + sizeof(*header) + launch.size());
@@ -57,14 +61,23 @@ void Decoder::on_stacks_entry(std::span<const uint8_t> entry, int64_t now_ns) {
     counters_.malformed++;
     return;
   }
+  const PythonFrames::Frames& python = python_.take(*header);
   const StackSample stack{
       .regs = std::span(head->regs),
       .stack_address = head->stack_address,
       .stack_top = head->stack_top,
       .bytes = entry.subspan(sizeof(*header) + kFixed, head->stack_bytes),
       .flags = head->flags,
+      .python = python.frames,
+      .python_end = python.end,
   };
   arrive(*header, launch, &stack, now_ns);
+}
+
+void Decoder::on_python_entry(const gpuprof_ring_header& header, std::span<const uint8_t> payload) {
+  if (payload.size() != sizeof(gpuprof_python_chunk) ||
+      !python_.add(header, *reinterpret_cast<const gpuprof_python_chunk*>(payload.data())))
+    counters_.malformed++;
 }
 
 ProcessId Decoder::process_id(uint64_t start_boottime, uint32_t pid) const {

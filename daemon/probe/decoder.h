@@ -19,6 +19,7 @@
 #include "daemon/probe/event_sink.h"
 #include "daemon/probe/name_assembler.h"
 #include "daemon/probe/probe_session.h"
+#include "daemon/probe/python_frames.h"
 #include "daemon/probe/stream.h"
 
 namespace gpuprof::probe {
@@ -84,6 +85,7 @@ class Decoder {
   };
   static constexpr size_t kMaxImages = 4;
 
+  void on_python_entry(const gpuprof_ring_header& header, std::span<const uint8_t> payload);
   const gpuprof_ring_header* check_header(std::span<const uint8_t> entry);
   ProcessId process_id(uint64_t start_boottime, uint32_t pid) const;
   Process& process_of(uint64_t start_boottime, uint32_t pid, int64_t now_ns);
@@ -118,6 +120,7 @@ class Decoder {
   LossSource& losses_;
   ProbeCounters counters_;
   NameAssembler names_;
+  PythonFrames python_;
   std::unordered_map<ProcessId, Process> processes_;
   std::unordered_set<ProcessId> with_gaps_;
   uint64_t held_bytes_ = 0;

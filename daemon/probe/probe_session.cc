@@ -314,6 +314,13 @@ void ProbeSession::unwatch(uint32_t pid) {
   impl_->decoder->restart(pid);
 }
 
+void ProbeSession::set_python(ProcessId process, const gpuprof_python* python) {
+  if (python == nullptr) return impl_->programs->set_python(process.pid, nullptr);
+  gpuprof_python value = *python;
+  value.start_ticks = process.start_ticks;
+  impl_->programs->set_python(process.pid, &value);
+}
+
 Status ProbeSession::watch_all(bool on) {
   impl_->watching_all = on;
   impl_->programs->watch_all(on);

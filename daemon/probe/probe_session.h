@@ -101,6 +101,9 @@ class ProbeSession {
   // process_v1 of every process that maps an attached file is delivered in any case.
   Status watch(ProcessId process);
   void unwatch(uint32_t pid);
+  // From now on the Python frames of the process's launches come with their stacks; null: none do.
+  // `python` is for this process and image; children inherit it at fork, exec does not end it.
+  void set_python(ProcessId process, const gpuprof_python* python);
   // Delivers records of all processes. While on, the semaphore of `autoarm` is raised too, so that
   // processes which are injected from now on arm themselves.
   Status watch_all(bool on);

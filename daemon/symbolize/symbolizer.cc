@@ -79,7 +79,14 @@ class Symbolizer::Impl {
   Impl(std::shared_ptr<unwind::AddressSpace> space, SymbolCache& cache)
       : space_(std::move(space)), cache_(cache), perf_map_(*space_) {}
 
+  uint64_t add_frame(const SourceFrame& frame) {
+    if (added_.size() >= kMaxAddedFrames) return 0;
+    added_.push_back(frame);
+    return kAddedFrame | (added_.size() - 1);
+  }
+
   const SymbolizedPc& resolve(uint64_t pc) {
+    if ((pc & kAddedFrame) != 0) return resolve_added(pc);
     const Mapping* mapping = space_->find(pc);
     if (generation_ != space_->generation()) {
       generation_ = space_->generation();
@@ -110,6 +117,16 @@ class Symbolizer::Impl {
   [[nodiscard]] const std::vector<Module>& modules() const { return modules_; }
 
  private:
+  // Their addresses are numbers: frames of one line have one each, as pprof wants.
+  const SymbolizedPc& resolve_added(uint64_t pc) {
+    const uint64_t index = pc & ~kAddedFrame;
+    unnamed_ = {};
+    unnamed_.address = index;
+    unnamed_.module = absolute_module(kPythonPath, index, index + 1);
+    if (index < added_.size()) unnamed_.frames.push_back(added_[index]);
+    return unnamed_;
+  }
+
   uint32_t file_module(const Mapping& mapping) {
     const auto [it, is_new] =
         by_file_.try_emplace(mapping.file, static_cast<uint32_t>(modules_.size()));
@@ -140,6 +157,7 @@ class Symbolizer::Impl {
 
   static constexpr size_t kMaxModules = 16384;
   inline static const std::string kJitPath = "[jit]";
+  inline static const std::string kPythonPath = "[python]";
   inline static const std::string kUnknownPath = "[unknown]";
 
   std::shared_ptr<unwind::AddressSpace> space_;
@@ -150,6 +168,7 @@ class Symbolizer::Impl {
   std::map<std::string, uint32_t> by_path_;
   uint64_t generation_ = 0;
   std::unordered_map<uint64_t, SymbolizedPc> pcs_;
+  std::vector<SourceFrame> added_;
   SymbolizedPc unnamed_;
 };
 
@@ -159,6 +178,7 @@ Symbolizer::~Symbolizer() = default;
 Symbolizer::Symbolizer(Symbolizer&&) noexcept = default;
 Symbolizer& Symbolizer::operator=(Symbolizer&&) noexcept = default;
 
+uint64_t Symbolizer::add_frame(const SourceFrame& frame) { return impl_->add_frame(frame); }
 const SymbolizedPc& Symbolizer::resolve(uint64_t pc) { return impl_->resolve(pc); }
 const std::vector<Module>& Symbolizer::modules() const { return impl_->modules(); }
 

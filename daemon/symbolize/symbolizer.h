@@ -44,12 +44,18 @@ class SymbolCache {
 class Symbolizer {
  public:
   static constexpr size_t kMaxCachedPcs = 1024;
+  static constexpr size_t kMaxAddedFrames = 128 * 1024;
+  // No user address has it (5-level paging: 56 bits).
+  static constexpr uint64_t kAddedFrame = uint64_t{1} << 56;
 
   Symbolizer(std::shared_ptr<unwind::AddressSpace> space, SymbolCache& cache);
   ~Symbolizer();
   Symbolizer(Symbolizer&&) noexcept;
   Symbolizer& operator=(Symbolizer&&) noexcept;
 
+  // A frame that is known without its code (Python's): the pc that stands for it in stacks, which
+  // resolve() takes. 0 beyond kMaxAddedFrames.
+  uint64_t add_frame(const SourceFrame& frame);
   // `pc` as RawStack has it (callers already -1). The reference is valid until the next resolve().
   const SymbolizedPc& resolve(uint64_t pc);
   // Grows only, and an index stays good; the bounds of "[jit]" and "[unknown]" may widen. One entry

@@ -23,8 +23,11 @@ inline constexpr int kStackEndCount = 8;
 
 // `pcs` is leaf first. pcs[0] is exact; every other pc is a return address minus 1, so that it lies
 // inside the call instruction (except above a signal frame, where it is exact again).
+// `limits[i]` is the address above frame i's part of the stack, its CFA: the frame's variables lie
+// between limits[i - 1] (the copied stack's begin) and it. UINT64_MAX where the unwind ended.
 struct RawStack {
   std::vector<uint64_t> pcs;
+  std::vector<uint64_t> limits;  // as many as pcs
   StackEnd end = StackEnd::kInvalid;
 };
 

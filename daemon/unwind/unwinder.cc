@@ -47,7 +47,9 @@ class Unwinder::Impl {
 
   void unwind(const StackSample& sample, RawStack& out) {
     out.pcs.clear();
-    out.end = walk(sample, out.pcs);
+    out.limits.clear();
+    out.end = walk(sample, out);
+    out.limits.resize(out.pcs.size(), UINT64_MAX);
   }
 
  private:
@@ -55,7 +57,8 @@ class Unwinder::Impl {
   using Step = StackEnd;
   static constexpr Step kNext = StackEnd::kInvalid;
 
-  StackEnd walk(const StackSample& sample, std::vector<uint64_t>& pcs) {
+  StackEnd walk(const StackSample& sample, RawStack& out) {
+    std::vector<uint64_t>& pcs = out.pcs;
     if (sample.regs.size() < kMaxRegisters || sample.bytes.empty()) return StackEnd::kNoStack;
     stack_ = StackView{sample.stack_address, sample.bytes};
     stack_top_ = sample.stack_top;
@@ -80,6 +83,7 @@ class Unwinder::Impl {
       const Step step =
           mapping->file ? step_by_cfi(*mapping, pcs.back()) : step_without_cfi(at, jit_frames);
       if (step != kNext) return step;
+      out.limits.push_back(regs_.value[abi_.sp]);
       leaf_ = false;
     }
     return StackEnd::kTooDeep;

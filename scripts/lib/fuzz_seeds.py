@@ -139,9 +139,9 @@ def records() -> dict[str, bytes]:
     # Sizes of proto/usdt_abi.h by enum gpuprof_probe.
     sizes = {1: 56, 2: 56, 3: 112, 4: 56, 5: 256, 6: 40, 7: 160, 8: 40, 9: 24}
 
-    def entry(probe: int, payload: bytes, sequence: int = 0, pid: int = 1, stack: bytes = b"") -> bytes:
+    def entry(probe: int, payload: bytes, sequence: int = 0, pid: int = 1, stack: bytes = b"", flags: int = 2) -> bytes:
         count = len(payload) // sizes[probe]
-        header = struct.pack("<QQQQIIIIIIII16s", 1, sequence, 0, 500_000_000, probe, count, pid, pid, 0, 2,
+        header = struct.pack("<QQQQIIIIIIII16s", 1, sequence, 0, 500_000_000, probe, count, pid, pid, 0, flags,
                              len(payload), 1, b"w")
         whole = header + payload + stack
         return struct.pack("<H", len(whole) | (0x8000 if probe == 2 else 0)) + whole
@@ -156,14 +156,51 @@ def records() -> dict[str, bytes]:
     seeds["long name"] = entry(5, name(300, 0) + name(300, 224)) + entry(5, name(300, 224), 2)
     seeds["stack"] = entry(2, (b"\1\0\0\0" * 64)[:56], stack=struct.pack("<34QQQII", *range(34), 0x7000, 0x8000, 64, 0)
                            + bytes(64))
+    chunk = struct.pack("<IIII", 0, 2, 1, 0) + bytes(16 * 184)
+    seeds["python"] = entry(2, chunk[:56], stack=chunk[56:], flags=6) + seeds["stack"]
     seeds["gaps"] = b"".join(entry(9, bytes(24), sequence) for sequence in (0, 5, 3, 3, 1, 9))
     seeds["processes"] = b"".join(entry(9, bytes(24), 0, pid) for pid in range(6))
     return seeds
 
 
+def python() -> dict[str, bytes]:
+    """See tests/fuzz/python_fuzz.cc: a byte for the version, and memory from BASE on: a code object, its type, names and
+    line table, and what _Py_DebugOffsets of 3.13 and 3.14 say."""
+    base = 0x100000
+    # By version: co_firstlineno, co_filename, co_name, the line table; the head of a str. daemon/python/layout.cc
+    fields = {9: (40, 104, 112, 120, 48), 10: (40, 104, 112, 120, 48), 11: (72, 112, 128, 136, 48), 12: (68, 112, 128, 136, 40)}
+    seeds = {}
+    for minor, (first_line, file, name, lines, text_head) in fields.items():
+        memory = bytearray(4096)
+
+        def text(at: int, value: str) -> None:
+            struct.pack_into("<Q", memory, at + 16, len(value))
+            struct.pack_into("<I", memory, at + 32, 1 << 2 | 0x60)
+            memory[at + text_head:at + text_head + len(value)] = value.encode()
+
+        table = pathlib.Path(f"tests/data/python/lines-3.{minor}.txt").read_text().split("\n")[0].split()[2]
+        for at, value in ((0, 2), (8, base + 512), (file, base + 1024), (name, base + 1280), (lines, base + 2048),
+                          (512 + 24, base + 768), (2048 + 16, len(table) // 2)):
+            struct.pack_into("<Q", memory, at, value)
+        struct.pack_into("<I", memory, first_line, 3)
+        memory[768:773] = b"code\0"
+        text(1024, "/srv/a.py")
+        text(1280, "A.f")
+        memory[2048 + 32:2048 + 32 + len(table) // 2] = bytes.fromhex(table)
+        seeds[f"3.{minor}"] = bytes([minor - 9]) + bytes(memory)
+    # Of 3.13, at the places of its offsets.
+    memory = bytearray(1024)
+    memory[:8] = b"xdebugpy"
+    for at, value in ((40, 632), (64, 7264), (72, 7344), (168, 8), (184, 72), (192, 152), (200, 160), (232, 8), (248, 56), (264, 70),
+                      (280, 112), (296, 128), (304, 136), (312, 68), (344, 200), (560, 40)):
+        struct.pack_into("<Q", memory, at, value)
+    seeds["3.13"] = bytes([4]) + bytes(memory)
+    return seeds
+
+
 SEEDS = {"cubin": cubin, "cubin_lines": cubin_lines, "usdt_notes": usdt_notes, "eh_frame": eh_frame,
          "elf_file": elf_file, "elfgate": elfgate,
-         "perf_map": perf_map, "names": names, "memfd": memfd, "records": records}
+         "perf_map": perf_map, "names": names, "memfd": memfd, "python": python, "records": records}
 
 
 def main() -> None:

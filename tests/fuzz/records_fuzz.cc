@@ -33,7 +33,9 @@ class ReadingSink : public EventSink {
   void on_process(const EventSource&, const gpuprof_process_v1& r) override { take(r); }
   void on_launch(const EventSource&, const gpuprof_launch_v1& r, const StackSample* s) override {
     take(r);
-    if (s != nullptr) read(s->bytes.data(), s->bytes.size());
+    if (s == nullptr) return;
+    read(s->bytes.data(), s->bytes.size());
+    read(s->python.data(), s->python.size_bytes());
   }
   void on_execs(const EventSource&, std::span<const gpuprof_exec_v1> r) override { take_all(r); }
   void on_pc_samples(const EventSource&, std::span<const gpuprof_pc_sample_v1> r) override {

@@ -44,6 +44,13 @@ TEST(Options, Defaults) {
   EXPECT_FALSE(options->duration.has_value());
 }
 
+TEST(Options, PythonIsOfBothCommands) {
+  EXPECT_TRUE(parse({"--pid", "1"})->python);
+  EXPECT_TRUE(parse({"--pid", "1", "--python", "on"})->python);
+  EXPECT_FALSE(parse({"--pid", "1", "--python", "off"})->python);
+  EXPECT_FALSE(parse({"run", "--python", "off", "--", "prog"})->python);
+}
+
 TEST(Options, CudaCompatIsOfRunAlone) {
   EXPECT_EQ(parse({"run", "--", "prog"})->cuda_compat, "");
   auto options = parse({"run", "--cuda-compat", "auto", "--", "prog"});
@@ -144,6 +151,7 @@ INSTANTIATE_TEST_SUITE_P(
         std::vector<const char*>{"run", "prog"}, std::vector<const char*>{"run", "--"},
         std::vector<const char*>{"run", "--bogus", "--", "prog"},
         std::vector<const char*>{"run", "--python", "maybe", "--", "prog"},
+        std::vector<const char*>{"--pid", "1", "--python", "maybe"},
         std::vector<const char*>{"--pid", "1", "run", "--", "prog"}));
 
 TEST(Options, ADashIsStandardOutput) {

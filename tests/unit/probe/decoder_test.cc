@@ -37,7 +37,11 @@ class CountingSink : public EventSink {
   void on_launch(const EventSource&, const gpuprof_launch_v1& r, const StackSample* s) override {
     launches.push_back(r.correlation);
     stacks += s != nullptr;
-    if (s) stack_bytes = s->bytes.size();
+    if (s) {
+      stack_bytes = s->bytes.size();
+      python_frames = s->python.size();
+      python_end = s->python_end;
+    }
   }
   void on_execs(const EventSource& from, std::span<const gpuprof_exec_v1> r) override {
     process = from.process;
@@ -58,6 +62,8 @@ class CountingSink : public EventSink {
   std::vector<uint32_t> launches;
   int stacks = 0;
   size_t stack_bytes = 0;
+  size_t python_frames = 0;  // of the last launch
+  uint32_t python_end = 0;
   std::vector<uint32_t> execs;
   ProcessId process;
   std::string comm;
@@ -117,6 +123,18 @@ class DecoderTest : public testing::Test {
     std::memcpy(entry.data(), &h, sizeof(h));
     std::memcpy(&entry[sizeof(h)], &record, sizeof(record));
     std::memcpy(&entry[sizeof(h) + sizeof(record)], &head, sizeof(head));
+    decoder.on_stacks_entry(entry, now_ns);
+  }
+  void python(uint64_t seq, uint32_t count, uint32_t missing_bytes = 0) {
+    gpuprof_python_chunk chunk{};
+    chunk.count = count;
+    chunk.end = GPUPROF_PYTHON_WHOLE;
+    gpuprof_ring_header h = header(GPUPROF_PROBE_LAUNCH, 1, seq);
+    h.flags |= GPUPROF_RING_PYTHON;
+    h.payload_bytes = sizeof(chunk) - missing_bytes;
+    std::vector<uint8_t> entry(sizeof(h) + h.payload_bytes);
+    std::memcpy(entry.data(), &h, sizeof(h));
+    std::memcpy(&entry[sizeof(h)], &chunk, h.payload_bytes);
     decoder.on_stacks_entry(entry, now_ns);
   }
   uint64_t lost(uint32_t probe, LossReason reason) { return sink.lost[{probe, reason}]; }
@@ -205,6 +223,24 @@ TEST_F(DecoderTest, LaunchesComeAtOnceAndAreCountedAcrossRings) {
   EXPECT_EQ(lost(GPUPROF_PROBE_LAUNCH, LossReason::kGap), 1u);  // 3 never came
   EXPECT_EQ(sink.stacks, 3);
   EXPECT_EQ(decoder.counters().stacks_lost, 1u);
+}
+
+TEST_F(DecoderTest, PythonFramesComeWithTheirLaunchAndAreNoRecords) {
+  python(0, 9);
+  EXPECT_TRUE(sink.launches.empty());
+  launch(0, 100);
+  EXPECT_EQ(sink.python_frames, 9u);
+  EXPECT_EQ(sink.python_end, GPUPROF_PYTHON_WHOLE);
+  launch(1, 100);
+  EXPECT_EQ(sink.python_frames, 0u);
+  python(2, 4);
+  decoder.flush();
+  EXPECT_TRUE(sink.lost.empty());
+  EXPECT_EQ(decoder.counters().delivered[GPUPROF_PROBE_LAUNCH], 2u);
+  EXPECT_EQ(decoder.counters().malformed, 0u);
+  python(3, GPUPROF_PYTHON_CHUNK_FRAMES + 1);
+  python(3, 1, 8);
+  EXPECT_EQ(decoder.counters().malformed, 2u);
 }
 
 TEST_F(DecoderTest, InvalidRecordsAreTakenOutAndCounted) {
