@@ -234,6 +234,21 @@ def check_identity(entry, known=True):
     equal(holds is None, entry["executions"]["produced"] is None, "identity unknown and production unknown")
 
 
+def keys_of(value):
+    """Every key of a JSON value, at any depth."""
+    if isinstance(value, dict):
+        return set(value) | {key for inner in value.values() for key in keys_of(inner)}
+    return {key for inner in value for key in keys_of(inner)} if isinstance(value, list) else set()
+
+
+def check_documented(summary, besides=frozenset()):
+    """docs/summary-json.md names every key of the summary."""
+    page = (pathlib.Path(__file__).resolve().parent.parent.parent / "docs/summary-json.md").read_text()
+    named = set(re.findall(r"[A-Za-z][\w+-]*", " ".join(re.findall(r"`([^`]*)`", page))))
+    missing = keys_of(summary) - named - besides
+    check(not missing, f"docs/summary-json.md lacks {sorted(missing)}")
+
+
 def check_accounting(summary, executions, exact_only=False):
     total = summary["total"]
     check_identity(total)

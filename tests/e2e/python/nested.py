@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launches kernels of a (fake) CUDA from every kind of Python frame, for any CPython from 3.9 on, and writes what each
+launch's Python stack was: one line of JSON a distinct stack, [kernel, launches, [[function, file, line], ...] innermost
+first, without launch() itself]. Each stack launches a kernel of its own name.
+
+usage: nested.py TRUTH ROUNDS [SECONDS]     pauses for SECONDS before the first launch"""
+import asyncio
+import ctypes
+import functools
+import json
+import sys
+import threading
+import time
+
+truth_path, rounds = sys.argv[1], int(sys.argv[2])
+cuda = ctypes.CDLL("libcuda.so.1")
+stacks = {}
+lock = threading.Lock()
+
+
+def check(status):
+    if status != 0:
+        raise SystemExit(f"CUDA error {status}")
+
+
+check(cuda.cuInit(0))
+context, module = ctypes.c_void_p(), ctypes.c_void_p()
+check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
+check(cuda.cuCtxSetCurrent(context))
+check(cuda.cuModuleLoadData(ctypes.byref(module), b"any"))
+functions = {}
+
+
+def stack_of(frame):
+    out = []
+    while frame is not None:
+        code = frame.f_code
+        out.append((getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(out)
+
+
+def function_of(name):
+    with lock:
+        if name not in functions:
+            function = ctypes.c_void_p()
+            check(cuda.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+            functions[name] = function
+        return functions[name]
+
+
+def kernel_of(stack):
+    with lock:
+        entry = stacks.setdefault(stack, [f"kernel_{len(stacks)}", 0])
+        entry[1] += 1
+        return entry[0]
+
+
+def launch():
+    function = function_of(kernel_of(stack_of(sys._getframe(1)))); check(cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None))  # noqa: E501,E702
+
+
+def plain():
+    launch()
+
+
+def deep(n):
+    if n == 0:
+        launch()
+    else:
+        deep(n - 1)
+
+
+def several_lines():
+    return [
+        launch(),
+        len(
+            str(
+                launch(),
+            )
+        ),
+    ]
+
+
+class Module:
+    def __call__(self, n):
+        return self.forward(n)
+
+    def forward(self, n):
+        if n:
+            return Module()(n - 1)
+        launch()
+        return 0
+
+    @property
+    def prop(self):
+        launch()
+        return 1
+
+    @staticmethod
+    def static():
+        launch()
+
+    @classmethod
+    def of_class(cls):
+        launch()
+
+
+def generator():
+    for _ in range(2):
+        launch()
+        yield
+    yield from inner_generator()
+
+
+def inner_generator():
+    launch()
+    yield
+
+
+async def coroutine():
+    await awaited()
+
+
+async def awaited():
+    launch()
+
+
+def run_coroutine():
+    c = coroutine()
+    try:
+        c.send(None)
+    except StopIteration:
+        pass
+
+
+def decorated(f):
+    @functools.wraps(f)
+    def wrapper(*args):
+        return f(*args)
+    return wrapper
+
+
+@decorated
+def with_decorator(x):
+    launch()
+    return x
+
+
+def from_c():
+    sorted([2, 1], key=lambda x: launch() or x)
+    list(map(with_decorator, [1, 2]))
+    functools.reduce(lambda a, b: launch() or a, [1, 2, 3])
+    functools.partial(deep, 2)()
+    max([1, 2], key=functools.partial(keyed, 1))
+
+
+def keyed(a, b):
+    deep(1)
+    return b
+
+
+def comprehensions():
+    [launch() for _ in range(2)]
+    {launch(): 1 for _ in range(1)}
+    list(launch() for _ in range(2))
+
+
+def raising():
+    try:
+        raise ValueError
+    except ValueError:
+        launch()
+    finally:
+        launch()
+
+
+made = compile("def made(n):\n\n    launch()\n    return n\nmade(1)\nlaunch()\n", "<made>", "exec")
+
+
+class Initialised:
+    """Calls that the interpreter specialises into frames of its own once they are warm."""
+
+    def __init__(self, depth=0):
+        if depth:
+            self.inner = Initialised(depth - 1)
+        launch()
+
+    def __getitem__(self, key):
+        launch()
+        return key
+
+    def __enter__(self):
+        launch()
+
+    def __exit__(self, *error):
+        launch()
+
+    def __call__(self, *args, **kwargs):
+        launch()
+
+    def __del__(self):
+        launch()
+
+    def __eq__(self, other):
+        launch()
+        return True
+
+
+class Watched:
+    def __init__(self):
+        self.value = 1
+
+    def __getattribute__(self, name):
+        launch()
+        return object.__getattribute__(self, name)
+
+
+class Derived(Initialised):
+    def __init__(self):
+        super().__init__(1)
+
+
+def specialised():
+    for _ in range(3):
+        it = Derived()
+        it[1]
+        it.inner
+        with it:
+            pass
+        it(1, *[2], key=3)
+        it in [1, it]
+        del it
+        Watched().value
+    for _ in generator():
+        launch()
+
+
+async def awaiting():
+    await asyncio.sleep(0)
+    async with Asynchronous():
+        await asyncio.gather(awaited(), awaited())
+    async for _ in asynchronous_generator():
+        launch()
+
+
+class Asynchronous:
+    async def __aenter__(self):
+        launch()
+
+    async def __aexit__(self, *error):
+        launch()
+
+
+async def asynchronous_generator():
+    launch()
+    yield 1
+
+
+def in_a_class_body():
+    class Body:
+        launch()
+
+
+def traced():
+    """A profile function is called by the interpreter, in the middle of its frame."""
+    def profiling(frame, event, arg):
+        if event == "call" and frame.f_code is keyed.__code__:
+            launch()
+    before = sys.getprofile()
+    sys.setprofile(profiling)
+    try:
+        keyed(1, 2)
+    finally:
+        sys.setprofile(before)
+
+
+def executed():
+    exec(made, {"launch": launch})
+    eval("launch()")  # its code object is freed at once
+
+
+def callback():
+    """C calls Python through a function pointer."""
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+    def compare(a, b):
+        launch()
+        return 0
+    items = (ctypes.c_int * 2)(2, 1)
+    ctypes.CDLL(None).qsort(items, 2, ctypes.sizeof(ctypes.c_int), kind(compare))
+
+
+def everything():
+    plain()
+    deep(40)
+    several_lines()
+    Module()(3)
+    Module().prop
+    Module.static()
+    Module.of_class()
+    list(generator())
+    run_coroutine()
+    from_c()
+    comprehensions()
+    raising()
+    specialised()
+    asyncio.run(awaiting())
+    in_a_class_body()
+    traced()
+    executed()
+    callback()
+
+
+time.sleep(float(sys.argv[3]) if len(sys.argv) > 3 else 0)
+
+
+def in_thread():
+    check(cuda.cuCtxSetCurrent(context))
+    for _ in range(rounds):
+        everything()
+
+
+threads = [threading.Thread(target=in_thread) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(rounds):
+    everything()
+for thread in threads:
+    thread.join()
+check(cuda.cuCtxSynchronize())
+with open(truth_path, "w") as file:
+    for stack, (kernel, launches) in stacks.items():
+        file.write(json.dumps([kernel, launches, stack]) + "\n")
