@@ -157,7 +157,8 @@ Result<UniqueFd> open_pidfd(ProcessId process) {
   }
   // The number may have been reused before the pidfd pinned it.
   auto now = process_id(process.pid);
-  if (!now || *now != process)
+  if (!now) return tl::unexpected<Error>(now.error());
+  if (*now != process)
     return fail(Code::kNotFound, "no such process: " + std::to_string(process.pid));
   return fd;
 }
