@@ -92,6 +92,7 @@ class Recorder final : public probe::EventSink,
   [[nodiscard]] DeviceModules& device_modules() { return device_modules_; }
   [[nodiscard]] const DeviceModules& device_modules() const { return device_modules_; }
   [[nodiscard]] const join::StackTable& stacks() const { return stacks_; }
+  [[nodiscard]] symbolize::SymbolCounts symbol_counts() const { return symbols_.counts(); }
 
   // probe::EventSink
   void on_process(const probe::EventSource&, const gpuprof_process_v1&) override;

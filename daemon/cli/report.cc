@@ -321,6 +321,8 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
     json.end_object();
   }
   json.end_array();
+  json.key("symbols");
+  write_symbols(json, session.recorder().symbol_counts());
   json.key("join");
   json.begin_object();
   write_join(json, result.stats);

@@ -166,6 +166,20 @@ void write_join(JsonWriter& json, const join::JoinStats& stats) {
   json.field("pc_stacks_trimmed", stats.pc_stacks_trimmed);
 }
 
+void write_symbols(JsonWriter& json, const symbolize::SymbolCounts& counts) {
+  json.begin_object();
+  json.field("files", counts.files);
+  json.field("with_dwarf", counts.with_dwarf);
+  json.field("separate_files", counts.separate_files);
+  json.field("mini_debug", counts.mini_debug);
+  json.key("troubles");
+  json.begin_object();
+  for (size_t i = 0; i < counts.troubles.size(); ++i)
+    json.field(symbolize::kDebugTroubleNames[i], counts.troubles[i]);
+  json.end_object();
+  json.end_object();
+}
+
 void write_cuda_driver(JsonWriter& json, const target::CudaDriver& driver) {
   json.begin_object();
   json.field("kind", target::libcuda_kind_name(driver.kind));

@@ -14,6 +14,7 @@
 #include "daemon/join/accounting.h"
 #include "daemon/join/joiner.h"
 #include "daemon/probe/probe_session.h"
+#include "daemon/symbolize/symbol_counts.h"
 #include "daemon/target/cuda_driver.h"
 
 namespace gpuprof::cli {
@@ -42,6 +43,9 @@ void write_rings(JsonWriter& json, const probe::ProbeCounters& counters);
 
 // Members of an open object: what the joiner did, of all processes.
 void write_join(JsonWriter& json, const join::JoinStats& stats);
+
+// One object: what names and lines were taken from, and what stood in the way.
+void write_symbols(JsonWriter& json, const symbolize::SymbolCounts& counts);
 
 // One object: the libcuda that a process ran on, and the kernel module.
 void write_cuda_driver(JsonWriter& json, const target::CudaDriver& driver);

@@ -8,22 +8,13 @@
 #include <optional>
 #include <utility>
 
+#include "daemon/base/hex.h"
+
 namespace gpuprof::cubin {
 namespace {
 
 // Level 1: 400 MB/s and more, on the thread that reads targets; higher ones save a tenth.
 constexpr int kLevel = 1;
-
-std::string hex(std::span<const uint8_t> bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string out;
-  out.reserve(bytes.size() * 2);
-  for (const uint8_t byte : bytes) {
-    out += kDigits[byte >> 4];
-    out += kDigits[byte & 15];
-  }
-  return out;
-}
 
 std::string digest_of(sha256_ctx& context) {
   uint8_t digest[SHA256_DIGEST_SIZE];

@@ -2,9 +2,9 @@
 #include "daemon/symbolize/debug_info.h"
 
 #include <dwarf.h>
-#include <elfutils/libdwelf.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "daemon/symbolize/demangle.h"
+#include "daemon/symbolize/elf_section.h"
 #include "daemon/symbolize/line_check.h"
 #include "daemon/unwind/maps_line.h"
 
@@ -33,6 +34,45 @@ void require_room() {
   void* room = ::operator new(kRoomBytes);
   asm volatile("" : : "r"(room) : "memory");  // not optimised away
   ::operator delete(room);
+}
+
+// A file whose debug information has a byte that no DIE can be in.
+Elf* empty_debug_file() {
+  struct Image {
+    Elf64_Ehdr header = {};
+    char strings[24] = "\0.debug_info\0.shstrtab";
+    Elf64_Shdr sections[3] = {};
+  };
+  static Image image = [] {
+    Image out;
+    std::memcpy(out.header.e_ident, ELFMAG, SELFMAG);
+    out.header.e_ident[EI_CLASS] = ELFCLASS64;
+    out.header.e_ident[EI_DATA] = ELFDATA2LSB;
+    out.header.e_ident[EI_VERSION] = EV_CURRENT;
+    out.header.e_type = ET_DYN;
+    out.header.e_machine = EM_X86_64;
+    out.header.e_version = EV_CURRENT;
+    out.header.e_ehsize = sizeof(Elf64_Ehdr);
+    out.header.e_shoff = offsetof(Image, sections);
+    out.header.e_shentsize = sizeof(Elf64_Shdr);
+    out.header.e_shnum = 3;
+    out.header.e_shstrndx = 2;
+    Elf64_Shdr& info = out.sections[1];
+    info.sh_name = 1;
+    info.sh_type = SHT_PROGBITS;
+    info.sh_offset = offsetof(Image, strings);  // the first byte is zero
+    info.sh_size = 1;
+    info.sh_addralign = 1;
+    Elf64_Shdr& strings = out.sections[2];
+    strings.sh_name = 13;
+    strings.sh_type = SHT_STRTAB;
+    strings.sh_offset = offsetof(Image, strings);
+    strings.sh_size = sizeof out.strings;
+    strings.sh_addralign = 1;
+    return out;
+  }();
+  static Elf* const elf = elf_memory(reinterpret_cast<char*>(&image), sizeof image);
+  return elf;
 }
 
 // Calls visit(die) for each child; stops at false. Siblings must lie further on: DW_AT_sibling of a
@@ -166,8 +206,8 @@ void collect_functions(Dwarf_Die* die, int depth, size_t& budget,
 
 }  // namespace
 
-std::unique_ptr<DebugInfo> DebugInfo::open(Elf* elf) {
-  std::unique_ptr<DebugInfo> info(new DebugInfo(elf));
+std::unique_ptr<DebugInfo> DebugInfo::open(Elf* elf, Elf* alternate) {
+  std::unique_ptr<DebugInfo> info(new DebugInfo(elf, alternate));
   require_room();
   if (!info->load()) return nullptr;
   info->index_units();
@@ -176,13 +216,20 @@ std::unique_ptr<DebugInfo> DebugInfo::open(Elf* elf) {
 
 DebugInfo::~DebugInfo() = default;
 
+// Once there is an alternate, libdw looks for none by itself.
 bool DebugInfo::load() {
   loaded_.clear();
+  dwarf_.reset();
+  alternate_.reset();
   dwarf_.reset(dwarf_begin_elf(elf_, DWARF_C_READ, nullptr));
   if (!dwarf_) return false;
-  const char* alternate = nullptr;
-  const void* id = nullptr;
-  return dwelf_dwarf_gnu_debugaltlink(dwarf_.get(), &alternate, &id) <= 0;
+  if (section_named(elf_, {".gnu_debugaltlink"}) == nullptr) return true;
+  if (alternate_elf_ != nullptr)
+    alternate_.reset(dwarf_begin_elf(alternate_elf_, DWARF_C_READ, nullptr));
+  if (!alternate_) alternate_.reset(dwarf_begin_elf(empty_debug_file(), DWARF_C_READ, nullptr));
+  if (!alternate_) return false;
+  dwarf_setalt(dwarf_.get(), alternate_.get());
+  return true;
 }
 
 void DebugInfo::index_units() {
@@ -224,20 +271,10 @@ bool DebugInfo::lines_readable(Dwarf_Die* cu) const {
   if (dwarf_diecu(cu, &same, &unit.address_bytes, nullptr) == nullptr) return false;
   attr = dwarf_attr(cu, DW_AT_stmt_list, &memory);
   if (attr == nullptr || dwarf_formudata(attr, &offset) != 0) return false;
-  size_t names = 0;
-  if (elf_getshdrstrndx(elf_, &names) != 0) return false;
-  for (Elf_Scn* scn = nullptr; (scn = elf_nextscn(elf_, scn)) != nullptr;) {
-    Elf64_Shdr* header = elf64_getshdr(scn);
-    const char* name = header == nullptr ? nullptr : elf_strptr(elf_, names, header->sh_name);
-    if (name == nullptr ||
-        (std::strcmp(name, ".debug_line") != 0 && std::strcmp(name, ".zdebug_line") != 0)) {
-      continue;
-    }
-    const Elf_Data* data = elf_rawdata(scn, nullptr);
-    if (data == nullptr || data->d_buf == nullptr) return false;
-    return may_read_lines({static_cast<const std::byte*>(data->d_buf), data->d_size}, offset, unit);
-  }
-  return false;
+  Elf_Scn* scn = section_named(elf_, {".debug_line", ".zdebug_line"});
+  const Elf_Data* data = scn == nullptr ? nullptr : elf_rawdata(scn, nullptr);
+  if (data == nullptr || data->d_buf == nullptr) return false;
+  return may_read_lines({static_cast<const std::byte*>(data->d_buf), data->d_size}, offset, unit);
 }
 
 DebugInfo::Unit* DebugInfo::unit(Dwarf_Off offset, Dwarf_Die* cu) {

@@ -25,16 +25,18 @@ struct DebugFrames {
 };
 
 // DWARF 2 to 5 through libdw. Units are indexed by address at the first question, functions of a
-// unit at the first address in it, its line table likewise. Split DWARF (.dwo) and alternate files
-// (dwz) are not followed: libdw would open paths that the file names, in the daemon's own root.
-// Memory: what libdw keeps of the units that were asked for. After kMaxUnits units everything is
-// let go and read again as needed.
+// unit at the first address in it, its line table likewise. What dwz moved to an alternate file is
+// read from the one that is given; without one, what is there has no name. Split DWARF (.dwo) is
+// not followed: libdw would open paths that the file names, in the daemon's own root. Memory: what
+// libdw keeps of the units that were asked for. After kMaxUnits units everything is let go and read
+// again as needed.
 class DebugInfo {
  public:
   static constexpr size_t kMaxUnits = 512;
 
-  // Null if the file has no usable DWARF. `elf` must outlive it.
-  static std::unique_ptr<DebugInfo> open(Elf* elf);
+  // Null if the file has no usable DWARF. `elf` and `alternate` must outlive it; the latter has no
+  // alternate of its own.
+  static std::unique_ptr<DebugInfo> open(Elf* elf, Elf* alternate = nullptr);
   ~DebugInfo();
   DebugInfo(const DebugInfo&) = delete;
   DebugInfo& operator=(const DebugInfo&) = delete;
@@ -56,7 +58,7 @@ class DebugInfo {
     void operator()(Dwarf* dwarf) const { dwarf_end(dwarf); }
   };
 
-  explicit DebugInfo(Elf* elf) : elf_(elf) {}
+  DebugInfo(Elf* elf, Elf* alternate) : elf_(elf), alternate_elf_(alternate) {}
   bool load();
   void index_units();
   Unit* unit(Dwarf_Off offset, Dwarf_Die* cu);
@@ -64,6 +66,8 @@ class DebugInfo {
   static const Range* covering(const std::vector<Range>& ranges, uint64_t address);
 
   Elf* elf_;
+  Elf* alternate_elf_;
+  std::unique_ptr<Dwarf, EndDwarf> alternate_;  // `dwarf_` refers to it
   std::unique_ptr<Dwarf, EndDwarf> dwarf_;
   std::vector<Range> units_;
   std::unordered_map<Dwarf_Off, Unit> loaded_;

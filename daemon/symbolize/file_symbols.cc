@@ -1,68 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/symbolize/file_symbols.h"
 
-#include <fcntl.h>
-
-#include <optional>
 #include <utility>
 
-#include "daemon/base/unique_fd.h"
 #include "daemon/symbolize/demangle.h"
+#include "daemon/symbolize/mini_debug.h"
 #include "daemon/unwind/address_space.h"
 #include "daemon/unwind/elf_file.h"
-#include "daemon/unwind/mapped_file.h"
 #include "daemon/unwind/maps_line.h"
 
 namespace gpuprof::symbolize {
-namespace {
-
-// The host's file is the daemon's own and trusted; the target's is opened inside its root.
-UniqueFd open_debug_file(const std::string& path, const unwind::AddressSpace& space) {
-  if (auto fd = space.open_in_root(path)) return std::move(*fd);
-  return UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-}
-
-// By build id only (the layout of gdb and elfutils): a .gnu_debuglink names a file by a CRC that
-// would have to be computed over all of it.
-std::shared_ptr<unwind::ElfFile> separate_debug_file(const unwind::ElfFile& file,
-                                                     const unwind::AddressSpace& space) {
-  const std::string& id = file.build_id();
-  if (id.size() < 6) return nullptr;
-  const UniqueFd fd = open_debug_file(
-      "/usr/lib/debug/.build-id/" + id.substr(0, 2) + "/" + id.substr(2) + ".debug", space);
-  if (!fd.valid()) return nullptr;
-  auto mapped = unwind::MappedFile::map(fd.get());
-  if (!mapped) return nullptr;
-  auto debug = unwind::ElfFile::from_file(std::move(*mapped));
-  if (!debug || (*debug)->build_id() != id) return nullptr;
-  return std::move(*debug);
-}
-
-}  // namespace
 
 FileSymbols::FileSymbols(std::shared_ptr<unwind::ElfFile> file, size_t max_locations)
     : file_(std::move(file)), max_locations_(max_locations) {}
 
 FileSymbols::~FileSymbols() = default;
 
-void FileSymbols::load(const unwind::AddressSpace& space) {
+void FileSymbols::add_source(std::shared_ptr<unwind::ElfFile> file, size_t image_bytes) {
+  auto table = std::make_unique<SymbolTable>(file->elf());
+  sources_.push_back({std::move(file), std::move(table), image_bytes});
+}
+
+void FileSymbols::add_mini_debug() {
+  MiniDebug mini = read_mini_debug(file_->elf());
+  if (!mini.has_section) return;
+  const size_t bytes = mini.image.size();
+  auto image = unwind::ElfFile::from_memory(std::move(mini.image));
+  if (!image) {
+    ++counts_.troubles[static_cast<size_t>(DebugTrouble::kMiniDebug)];
+    return;
+  }
+  add_source(std::move(*image), bytes);
+  ++counts_.mini_debug;
+}
+
+void FileSymbols::open_debug(const DebugFile& from, DebugSearch& search) {
+  DebugFile alternate = search.find_alternate(from);
+  const auto bytes = from.file->decompressed_bytes();
+  const auto more = alternate.file ? alternate.file->decompressed_bytes() : 0;
+  if (!bytes || !more) {
+    ++counts_.troubles[static_cast<size_t>(DebugTrouble::kTooLarge)];
+    return;
+  }
+  alternate_ = std::move(alternate.file);
+  debug_ = DebugInfo::open(from.file->elf(), alternate_ ? alternate_->elf() : nullptr);
+  debug_bytes_ = debug_ ? *bytes + *more : 0;
+}
+
+void FileSymbols::load(const unwind::AddressSpace& space, const std::string& path) {
   loaded_ = true;
-  table_ = std::make_unique<SymbolTable>(file_->elf());
-  if (file_->is_debug_bounded()) debug_ = DebugInfo::open(file_->elf());
-  if (debug_) return;
-  debug_file_ = separate_debug_file(*file_, space);
-  if (!debug_file_) return;
-  debug_table_ = std::make_unique<SymbolTable>(debug_file_->elf());
-  if (debug_file_->is_debug_bounded()) debug_ = DebugInfo::open(debug_file_->elf());
+  ++counts_.files;
+  DebugSearch search(space, path);
+  open_debug({file_, path, false}, search);
+  const DebugFile separate = debug_ ? DebugFile() : search.find(*file_);
+  if (separate.file) {
+    ++counts_.separate_files;
+    add_source(separate.file);
+    open_debug(separate, search);
+  } else {
+    add_mini_debug();
+  }
+  add_source(file_);
+  counts_.with_dwarf += debug_ != nullptr;
+  for (size_t i = 0; i < search.troubles().size(); ++i) counts_.troubles[i] += search.troubles()[i];
 }
 
 size_t FileSymbols::table_bytes() const {
-  return (table_ ? table_->bytes() : 0) + (debug_table_ ? debug_table_->bytes() : 0);
+  size_t total = 0;
+  for (const Source& source : sources_) total += source.table->bytes() + source.image_bytes;
+  return total;
+}
+
+std::optional<Symbol> FileSymbols::find_symbol(uint64_t address) const {
+  for (const Source& source : sources_) {
+    if (auto symbol = source.table->find(address)) return symbol;
+  }
+  return std::nullopt;
 }
 
 Frames FileSymbols::look_up(uint64_t address) {
-  std::optional<Symbol> symbol = debug_table_ ? debug_table_->find(address) : std::nullopt;
-  if (!symbol) symbol = table_->find(address);
+  const std::optional<Symbol> symbol = find_symbol(address);
   std::optional<DebugFrames> debug = debug_ ? debug_->find(address) : std::nullopt;
   Frames frames = debug ? std::move(debug->frames) : Frames(1);
   SourceFrame& real = frames.back();
@@ -80,9 +97,10 @@ Frames FileSymbols::look_up(uint64_t address) {
 }
 
 std::shared_ptr<const Frames> FileSymbols::frames(uint64_t address,
-                                                  const unwind::AddressSpace& space) {
+                                                  const unwind::AddressSpace& space,
+                                                  const std::string& path) {
   if (const auto it = locations_.find(address); it != locations_.end()) return it->second;
-  if (!loaded_) load(space);
+  if (!loaded_) load(space, path);
   if (locations_.size() >= max_locations_) locations_.clear();
   auto frames = std::make_shared<const Frames>(look_up(address));
   locations_.emplace(address, frames);

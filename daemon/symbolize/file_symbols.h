@@ -5,18 +5,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "daemon/symbolize/debug_info.h"
+#include "daemon/symbolize/debug_search.h"
 #include "daemon/symbolize/symbol.h"
+#include "daemon/symbolize/symbol_counts.h"
 #include "daemon/symbolize/symbol_table.h"
-
-namespace gpuprof::unwind {
-class AddressSpace;
-class ElfFile;
-}  // namespace gpuprof::unwind
 
 namespace gpuprof::symbolize {
 
@@ -28,23 +26,39 @@ class FileSymbols {
   FileSymbols(std::shared_ptr<unwind::ElfFile> file, size_t max_locations);
   ~FileSymbols();
 
-  // Frames at an ELF virtual address, innermost first; empty if no symbol covers it. A separate
-  // debug file is looked for in `space`'s root, then in the daemon's. The pointer is shared with
-  // the cache.
-  std::shared_ptr<const Frames> frames(uint64_t address, const unwind::AddressSpace& space);
+  // Frames at an ELF virtual address, innermost first; empty if no symbol covers it. `path` is the
+  // file's in `space`, where a separate debug file is looked for (DebugSearch). The pointer is
+  // shared with the cache.
+  std::shared_ptr<const Frames> frames(uint64_t address, const unwind::AddressSpace& space,
+                                       const std::string& path);
   [[nodiscard]] size_t table_bytes() const;
+  // What libdw has decompressed.
+  [[nodiscard]] uint64_t debug_bytes() const { return debug_bytes_; }
   [[nodiscard]] const std::shared_ptr<unwind::ElfFile>& file() const { return file_; }
+  // What it has been made of; zero before the first question.
+  [[nodiscard]] const SymbolCounts& counts() const { return counts_; }
 
  private:
-  void load(const unwind::AddressSpace& space);
+  // Order matters: the table points into the file, and what comes later is destroyed earlier.
+  struct Source {
+    std::shared_ptr<unwind::ElfFile> file;
+    std::unique_ptr<SymbolTable> table;
+    size_t image_bytes = 0;  // on the heap
+  };
+  void load(const unwind::AddressSpace& space, const std::string& path);
+  void add_source(std::shared_ptr<unwind::ElfFile> file, size_t image_bytes = 0);
+  void add_mini_debug();
+  void open_debug(const DebugFile& from, DebugSearch& search);
+  [[nodiscard]] std::optional<Symbol> find_symbol(uint64_t address) const;
   Frames look_up(uint64_t address);
 
   std::shared_ptr<unwind::ElfFile> file_;
-  std::shared_ptr<unwind::ElfFile> debug_file_;  // /usr/lib/debug/.build-id/..., if there is one
-  std::unique_ptr<SymbolTable> table_;
-  std::unique_ptr<SymbolTable> debug_table_;
+  std::vector<Source> sources_;                 // the fullest table first
+  std::shared_ptr<unwind::ElfFile> alternate_;  // dwz's, of debug_
   std::unique_ptr<DebugInfo> debug_;
+  uint64_t debug_bytes_ = 0;
   bool loaded_ = false;
+  SymbolCounts counts_;
   size_t max_locations_;
   std::unordered_map<uint64_t, std::shared_ptr<const Frames>> locations_;
 };

@@ -29,8 +29,9 @@ class SymbolCache::Impl {
       order_.splice(order_.begin(), order_, it->second);
       return order_.front();
     }
-    while (!order_.empty() && (order_.size() >= kMaxFiles || table_bytes() > kMaxTableBytes)) {
+    while (!order_.empty() && is_full()) {
       index_.erase(order_.back().file().get());
+      dropped_ += order_.back().counts();
       order_.pop_back();
     }
     order_.emplace_front(file, kMaxFileLocations);
@@ -38,19 +39,31 @@ class SymbolCache::Impl {
     return order_.front();
   }
 
- private:
-  [[nodiscard]] size_t table_bytes() const {
-    size_t total = 0;
-    for (const FileSymbols& f : order_) total += f.table_bytes();
-    return total;
+  [[nodiscard]] SymbolCounts counts() const {
+    SymbolCounts out = dropped_;
+    for (const FileSymbols& f : order_) out += f.counts();
+    return out;
   }
 
+ private:
+  [[nodiscard]] bool is_full() const {
+    size_t tables = 0;
+    uint64_t debug = 0;
+    for (const FileSymbols& f : order_) {
+      tables += f.table_bytes();
+      debug += f.debug_bytes();
+    }
+    return order_.size() >= kMaxFiles || tables > kMaxTableBytes || debug > kMaxDebugBytes;
+  }
+
+  SymbolCounts dropped_;          // of files that were let go
   std::list<FileSymbols> order_;  // most recently used first
   std::unordered_map<const ElfFile*, std::list<FileSymbols>::iterator> index_;
 };
 
 SymbolCache::SymbolCache() : impl_(std::make_unique<Impl>()) {}
 SymbolCache::~SymbolCache() = default;
+SymbolCounts SymbolCache::counts() const { return impl_->counts(); }
 
 namespace {
 
@@ -101,7 +114,8 @@ class Symbolizer::Impl {
     } else if (mapping->file) {
       result.module = file_module(*mapping);
       result.address = pc - mapping->bias;
-      result.frames = *cache_.impl_->of(mapping->file).frames(result.address, *space_);
+      result.frames =
+          *cache_.impl_->of(mapping->file).frames(result.address, *space_, mapping->path);
     } else {
       const bool jit = mapping->kind == MappingKind::kJit;
       const std::string& path = jit ? kJitPath : mapping->path;

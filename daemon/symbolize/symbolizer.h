@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/symbolize/symbol.h"
+#include "daemon/symbolize/symbol_counts.h"
 
 namespace gpuprof::unwind {
 class AddressSpace;
@@ -17,13 +18,14 @@ namespace gpuprof::symbolize {
 
 // What is shared by all processes of a node: symbol tables and debug information by file. Make one
 // beside the unwind::FileCache; it must outlive the symbolizers. Threads: one at a time.
-// Memory: the least recently used files' tables are dropped beyond kMaxFiles files or
-// kMaxTableBytes of symbol tables, and are read again when they are needed; per file at most
-// kMaxFileLocations resolved addresses are kept.
+// Memory: the least recently used files' tables are dropped beyond kMaxFiles files, kMaxTableBytes
+// of symbol tables or kMaxDebugBytes of decompressed debug information, and are read again when
+// they are needed; per file at most kMaxFileLocations resolved addresses are kept.
 class SymbolCache {
  public:
   static constexpr size_t kMaxFiles = 256;
   static constexpr size_t kMaxTableBytes = size_t{64} << 20;
+  static constexpr uint64_t kMaxDebugBytes = uint64_t{96} << 20;
   static constexpr size_t kMaxFileLocations = 8192;
 
   SymbolCache();
@@ -31,16 +33,20 @@ class SymbolCache {
   SymbolCache(const SymbolCache&) = delete;
   SymbolCache& operator=(const SymbolCache&) = delete;
 
+  // A file that was let go and read again counts twice.
+  [[nodiscard]] SymbolCounts counts() const;
+
  private:
   friend class Symbolizer;
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// Names come from DWARF where the file has it (4 and 5, inlined functions included), else from the
-// symbol table, never beyond a symbol's end; in JIT memory from the perf map
-// /tmp/perf-NSPID.map of the target's root. C++ and Rust (legacy) names are demangled.
-// Threads: one at a time, the same as the address space's. Failure: `frames` is empty.
+// Names come from DWARF where the file or its separate debug file has it (4 and 5, inlined
+// functions included), else from the symbol tables of either or of .gnu_debugdata, never beyond a
+// symbol's end; in JIT memory from the perf map /tmp/perf-NSPID.map of the target's root. C++ and
+// Rust (legacy) names are demangled. Threads: one at a time, the same as the address space's.
+// Failure: `frames` is empty.
 class Symbolizer {
  public:
   static constexpr size_t kMaxCachedPcs = 1024;

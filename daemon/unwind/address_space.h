@@ -79,6 +79,8 @@ class AddressSpace {
   // Opens a regular file by its path in the target's root (symbolic links are resolved inside that
   // root, never outside). Works after the process exited: the root is held open.
   [[nodiscard]] Result<UniqueFd> open_in_root(const std::string& path) const;
+  // The directory that open_in_root() starts from.
+  [[nodiscard]] const UniqueFd& root() const { return *root_; }
   // Reads the process's memory; short or 0 if it is unreadable or the process is gone.
   size_t read_memory(uint64_t address, std::span<uint8_t> out) const;
 

@@ -8,23 +8,13 @@
 #include <string_view>
 #include <utility>
 
+#include "daemon/base/hex.h"
 #include "daemon/unwind/elf_cfi.h"
 
 namespace gpuprof::unwind {
 namespace {
 
 constexpr size_t kMaxProgramHeaders = 4096;
-constexpr size_t kMaxBuildIdBytes = 64;
-
-std::string hex(const uint8_t* bytes, size_t count) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string out;
-  for (size_t i = 0; i < count; ++i) {
-    out += kDigits[bytes[i] >> 4];
-    out += kDigits[bytes[i] & 15];
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -73,7 +63,7 @@ Result<std::shared_ptr<ElfFile>> ElfFile::parse(std::shared_ptr<ElfFile> file,
   const void* id = nullptr;
   const ssize_t id_bytes = dwelf_elf_gnu_build_id(elf, &id);
   if (id_bytes > 0 && static_cast<size_t>(id_bytes) <= kMaxBuildIdBytes) {
-    file->build_id_ = hex(static_cast<const uint8_t*>(id), static_cast<size_t>(id_bytes));
+    file->build_id_ = hex({static_cast<const uint8_t*>(id), static_cast<size_t>(id_bytes)});
   }
   return file;
 }
@@ -99,27 +89,28 @@ CfiTable& ElfFile::cfi() {
 
 // Damaged or hostile sections may claim to decompress to anything. `.zdebug` sections (GNU's old
 // form) state their size in the data: big-endian after "ZLIB".
-bool ElfFile::is_debug_bounded() const {
+std::optional<uint64_t> ElfFile::decompressed_bytes() const {
   uint64_t total = 0;
   size_t names = 0;
-  if (elf_getshdrstrndx(elf_.get(), &names) != 0) return true;  // no sections
+  if (elf_getshdrstrndx(elf_.get(), &names) != 0) return 0;  // no sections
   for (Elf_Scn* scn = nullptr; (scn = elf_nextscn(elf_.get(), scn)) != nullptr;) {
     GElf_Shdr header;
     if (gelf_getshdr(scn, &header) == nullptr) continue;
     uint64_t size = 0;
     if ((header.sh_flags & SHF_COMPRESSED) != 0) {
       GElf_Chdr compressed;
-      if (gelf_getchdr(scn, &compressed) == nullptr) return false;
+      if (gelf_getchdr(scn, &compressed) == nullptr) return std::nullopt;
       size = compressed.ch_size;
     } else if (const char* name = elf_strptr(elf_.get(), names, header.sh_name);
                name != nullptr && std::string_view(name).starts_with(".zdebug")) {
       const Elf_Data* data = elf_rawdata(scn, nullptr);
-      if (data == nullptr || data->d_buf == nullptr || data->d_size < 12) return false;
+      if (data == nullptr || data->d_buf == nullptr || data->d_size < 12) return std::nullopt;
       for (int i = 4; i < 12; ++i) size = size << 8 | static_cast<const uint8_t*>(data->d_buf)[i];
     }
-    if (size > kMaxDecompressedBytes || (total += size) > kMaxDecompressedBytes) return false;
+    if (size > kMaxDecompressedBytes || (total += size) > kMaxDecompressedBytes)
+      return std::nullopt;
   }
-  return true;
+  return total;
 }
 
 }  // namespace gpuprof::unwind

@@ -31,6 +31,7 @@ class ElfFile {
   };
   // Debug sections larger than this (decompressed) are not read: DWARF is decompressed to the heap.
   static constexpr uint64_t kMaxDecompressedBytes = uint64_t{128} << 20;
+  static constexpr size_t kMaxBuildIdBytes = 64;
 
   static Result<std::shared_ptr<ElfFile>> from_file(MappedFile file);
   static Result<std::shared_ptr<ElfFile>> from_memory(std::vector<uint8_t> image);
@@ -46,9 +47,9 @@ class ElfFile {
   [[nodiscard]] std::optional<uint64_t> bias(uint64_t start, uint64_t file_offset) const;
   [[nodiscard]] CfiTable& cfi();
   [[nodiscard]] Elf* elf() const { return elf_.get(); }
-  // Whether the compressed sections stay within kMaxDecompressedBytes: libdw decompresses all debug
-  // sections when it opens a file.
-  [[nodiscard]] bool is_debug_bounded() const;
+  // What the compressed sections take, which libdw decompresses all when it opens a file. Nothing
+  // if that is more than kMaxDecompressedBytes, or not to be told.
+  [[nodiscard]] std::optional<uint64_t> decompressed_bytes() const;
 
  private:
   struct EndElf {

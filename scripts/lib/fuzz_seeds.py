@@ -4,6 +4,7 @@
 
 usage: fuzz_seeds.py TARGET FOLDER        (from the root of the tree)
 """
+import lzma
 import pathlib
 import struct
 import subprocess
@@ -39,11 +40,11 @@ def cubin_lines() -> dict[str, bytes]:
     return {name: table for name, table in tables.items() if table}
 
 
-def compiled(sources: list[str], *options: str) -> bytes:
+def compiled(sources: list[str], *options: str, compiler: str = "clang") -> bytes:
     """A shared library of them."""
     with tempfile.TemporaryDirectory() as folder:
         library = pathlib.Path(folder) / "seed.so"
-        subprocess.run(["clang", "-shared", "-fPIC", "-nostdlib", "-I.", *options, "-o", str(library), *sources],
+        subprocess.run([compiler, "-shared", "-fPIC", "-nostdlib", "-I.", *options, "-o", str(library), *sources],
                        check=True)
         return library.read_bytes()
 
@@ -52,21 +53,50 @@ def usdt_notes() -> dict[str, bytes]:
     return {"sites": compiled(["shim/core/usdt_sites.S"], "-Wl,--build-id=none")}
 
 
+PROGRAM = """
+namespace seed {
+struct Base { virtual int get(int) const; };
+inline int twice(int x) { return x * 2; }
+__attribute__((noinline)) int deep(const Base& b, int x) { return b.get(twice(x)) + twice(x + 1); }
+int Base::get(int x) const { int room[64]; for (int& r : room) r = x; return room[x & 63]; }
+int top(int x) { Base b; return deep(b, x) + deep(b, twice(x)); }
+}
+"""
+
+
 def elf_file() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder) / "seed.cc"
-        source.write_text("""
-            namespace seed {
-            struct Base { virtual int get(int) const; };
-            inline int twice(int x) { return x * 2; }
-            __attribute__((noinline)) int deep(const Base& b, int x) { return b.get(twice(x)) + twice(x + 1); }
-            int Base::get(int x) const { int room[64]; for (int& r : room) r = x; return room[x & 63]; }
-            int top(int x) { Base b; return deep(b, x) + deep(b, twice(x)); }
-            }
-            """)
-        return {f"dwarf{version}{name}": compiled([str(source)], f"-gdwarf-{version}", *options)
-                for version in (4, 5) for name, options in
-                {"": ["-O2"], "-debug_frame": ["-O1", "-fno-asynchronous-unwind-tables", "-fno-exceptions"]}.items()}
+        source.write_text(PROGRAM)
+        seeds = {f"dwarf{version}{name}": compiled([str(source)], f"-gdwarf-{version}", *options)
+                 for version in (4, 5) for name, options in
+                 {"": ["-O2"], "-debug_frame": ["-O1", "-fno-asynchronous-unwind-tables", "-fno-exceptions"]}.items()}
+        return {**seeds, "mini_debug": with_mini_debug(seeds["dwarf5"])}
+
+
+def with_mini_debug(library: bytes) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        file, data = pathlib.Path(folder) / "seed.so", pathlib.Path(folder) / "data"
+        file.write_bytes(library)
+        data.write_bytes(lzma.compress(library))
+        subprocess.run(["objcopy", "-S", "--add-section", f".gnu_debugdata={data}", str(file)], check=True)
+        return file.read_bytes()
+
+
+def debug_pair() -> dict[str, bytes]:
+    """See tests/fuzz/debug_pair_fuzz.cc: the size of a file, it, and what dwz moved out of it."""
+    seeds = {}
+    for version in (4, 5):
+        with tempfile.TemporaryDirectory() as folder:
+            source, one, two, common = (pathlib.Path(folder) / part for part in ("seed.cc", "one", "two", "common"))
+            source.write_text(PROGRAM)
+            # dwz does not read what clang writes in DWARF 5.
+            library = compiled([str(source)], "-O2", f"-gdwarf-{version}", compiler="gcc")
+            one.write_bytes(library)
+            two.write_bytes(library)
+            subprocess.run(["dwz", "-m", common, one, two], check=True)
+            seeds[f"dwarf{version}"] = struct.pack("<I", one.stat().st_size) + one.read_bytes() + common.read_bytes()
+    return seeds
 
 
 def elfgate() -> dict[str, bytes]:
@@ -199,7 +229,7 @@ def python() -> dict[str, bytes]:
 
 
 SEEDS = {"cubin": cubin, "cubin_lines": cubin_lines, "usdt_notes": usdt_notes, "eh_frame": eh_frame,
-         "elf_file": elf_file, "elfgate": elfgate,
+         "debug_pair": debug_pair, "elf_file": elf_file, "elfgate": elfgate,
          "perf_map": perf_map, "names": names, "memfd": memfd, "python": python, "records": records}
 
 

@@ -13,6 +13,7 @@ packages_main=(
   debootstrap qemu-user-static # root file systems for the load proofs, and aarch64 in one
   g++-aarch64-linux-gnu lintian # gpu-profiled for aarch64, and the Debian packages
   libc6-dbg # names clone3, a thread's outermost frame, which the end-to-end tests check
+  dwz xz-utils # debug information as distributions keep it, which tests make
   python3 python3-pip
   python3-yaml busybox-static # the manifests of docker/ and their images, which tests run
 )

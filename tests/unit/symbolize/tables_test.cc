@@ -181,7 +181,7 @@ TEST_F(TablesTest, DamagedFilesDoNotCrash) {
     const ElfFile::Segment text = (*file)->segments()[0];
     FileSymbols symbols(*file, 64);
     for (uint64_t i = 0; i < 200; ++i) {
-      named += !symbols.frames(text.address + i * 4, *space_)->empty();
+      named += !symbols.frames(text.address + i * 4, *space_, "")->empty();
     }
   }
   EXPECT_GT(parsed, 200);

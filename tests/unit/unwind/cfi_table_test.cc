@@ -153,7 +153,7 @@ TEST(ElfFile, DamagedFilesDoNotCrash) {
     if (!file) continue;
     ++parsed;
     (void)(*file)->bias(0x7f0000000000, 0x1000);
-    (void)(*file)->is_debug_bounded();
+    (void)(*file)->decompressed_bytes();
     for (int i = 0; i < 50; ++i) {
       (void)(*file)->cfi().rule(text.address + random() % (text.memory_size + 1));
     }
