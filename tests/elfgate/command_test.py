@@ -36,6 +36,19 @@ class Command(unittest.TestCase):
         self.assertEqual(run("check", ELFGATE, "--max-version", "GLIBC 2.0").returncode, 1)
         self.assertEqual(run("check", ELFGATE, "--max-version", "GLIBC 2.0", "--off", "versions").returncode, 0)
 
+    def test_an_option_may_be_one_word(self):
+        policy = str(POLICIES / "permissive.policy")
+        self.assertEqual(run("check", ELFGATE, f"--policy={policy}").returncode, 0)
+        self.assertEqual(run("check", ELFGATE, "--max-version=GLIBC 2.0").stdout, run("check", ELFGATE, "--max-version", "GLIBC 2.0").stdout)
+        self.assertEqual(run("check", ELFGATE, "--max-version=GLIBC 2.0").returncode, 1)
+
+    def test_help_of_a_command(self):
+        whole = run("--help")
+        self.assertEqual(whole.returncode, 0)
+        for arguments in (["check", "--help"], ["facts", "--help"], ["check", ELFGATE, "-h"], ["check", "--kind", "library", "--help"]):
+            done = run(*arguments)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, whole.stdout, ""), arguments)
+
     def test_json_tells_the_same(self):
         done = run("check", ELFGATE, "/dev/null", "--kind", "library", "--json")
         self.assertEqual(done.returncode, 2)
@@ -47,7 +60,8 @@ class Command(unittest.TestCase):
     def test_usage_errors_are_one_line_and_exit_2(self):
         for arguments in (["check"], ["check", ELFGATE, "--no-such-key", "x"], ["check", ELFGATE, "--kind"],
                           ["check", ELFGATE, "--kind", "tool"], ["check", ELFGATE, "--policy", "/dev/null/none"],
-                          ["facts"], ["facts", ELFGATE, "--kind", "library"]):
+                          ["facts"], ["facts", ELFGATE, "--kind", "library"], ["check", ELFGATE, "--kind="],
+                          ["check", ELFGATE, "--policy="], ["check", ELFGATE, "--json=x"], ["check", ELFGATE, "--=x"]):
             done = run(*arguments)
             self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
             self.assertEqual(len(done.stderr.splitlines()), 1, arguments)

@@ -20,6 +20,9 @@ from elf_library import (DT_FLAGS, DT_FLAGS_1, DT_NEEDED, DT_RPATH, DT_RUNPATH, 
 FLOOR = "GLIBC_2.17"
 DF_STATIC_TLS, DF_BIND_NOW, DF_1_NOW, DF_1_NODELETE = 0x10, 0x8, 0x1, 0x8
 DT_RELRSZ = 35
+DT_AUXILIARY, DT_FILTER = 0x7ffffffd, 0x7fffffff
+STT_OBJECT, STT_FUNC, STT_TLS = 1, 2, 6
+VER_FLG_WEAK = 2
 PT_NULL, PT_GNU_STACK, PT_GNU_RELRO = 0, 0x6474e551, 0x6474e552
 NOTES = ".note.stapsdt"
 
@@ -62,6 +65,25 @@ def need_version(version: str):
 
 def add_symbol(name: str, binding: int, defined: bool):
     return lambda library: library.add_symbol(name, binding, defined)
+
+
+def weak_need(library: ElfLibrary) -> None:
+    """Of a strong symbol: the loader refuses the file for the symbol's sake."""
+    need_version("GLIBC_2.34")(library)
+    for _, entries in library.needs:
+        for entry in entries:
+            entry[1] |= VER_FLG_WEAK if library.name_at(entry[3]) == b"GLIBC_2.34" else 0
+
+
+def set_byte(offset: int, value: int):
+    return lambda library: library.image.__setitem__(offset, value)
+
+
+def export_as(info: int):
+    """The driver's entry with another binding and type."""
+    def change(library: ElfLibrary) -> None:
+        next(symbol for symbol in library.symbols if library.name_at(symbol[0]) == b"InitializeInjection")[1] = info
+    return change
 
 
 def soname(text: str):
@@ -114,19 +136,27 @@ MUTANTS = {
     "GNU2_TLS marker": (need_version("GLIBC_ABI_GNU2_TLS"), "versions: needs the marker GLIBC_ABI_GNU2_TLS (libc.so.6"),
     "DT_RELR marker": (need_version("GLIBC_ABI_DT_RELR"), "versions: needs the marker GLIBC_ABI_DT_RELR (libc.so.6"),
     "GLIBC_2.34": (need_version("GLIBC_2.34"), "versions: needs GLIBC_2.34, more than GLIBC_2.17 (libc.so.6: getenv)"),
+    "GLIBC_2.34, weak": (weak_need, "versions: needs GLIBC_2.34, more than GLIBC_2.17 (libc.so.6: getenv)"),
+    "no version": (add_symbol("gettid", STB_GLOBAL, False), "unversioned-imports: refers to gettid without a version "),
     "another namespace": (need_version("GCC_3.0"), "versions: needs GCC_3.0, which the policy does not list"),
     "extra export": (add_symbol("planted", STB_GLOBAL, True), "exports: defines the symbol planted, "),
     "weak export": (add_symbol("planted", STB_WEAK, True), "exports: defines the weak symbol planted, "),
     "unique export": (add_symbol("planted", STB_GNU_UNIQUE, True), "exports: defines the unique symbol planted "),
+    "weak entry": (export_as(STB_WEAK << 4 | STT_FUNC), "exports: defines InitializeInjection as a weak function, not a function "),
+    "variable": (export_as(STB_GLOBAL << 4 | STT_OBJECT), "exports: defines InitializeInjection as a variable, not a function "),
+    "thread-local": (export_as(STB_GLOBAL << 4 | STT_TLS), "exports: defines InitializeInjection as a thread-local variable, not a function "),
     "std:: reference": (add_symbol("_ZNSt6thread4joinEv", STB_GLOBAL, False), "cxx-runtime: refers to _ZNSt6thread4joinEv "),
     "std:: definition": (add_symbol("_ZNSt6vectorIiSaIiEE9push_backEOi", STB_WEAK, True),
                          "cxx-runtime: defines the weak symbol _ZNSt6vectorIiSaIiEE9push_backEOi "),
+    "libstdc++ reference": (add_symbol("_ZN9__gnu_cxx27__verbose_terminate_handlerEv", STB_GLOBAL, False), "cxx-runtime: refers to _ZN9__gnu_cxx"),
     "operator delete": (add_symbol("_ZdlPv", STB_WEAK, True), "cxx-runtime: defines the weak symbol _ZdlPv "),
     "CUPTI reference": (add_symbol("cuptiSubscribe", STB_GLOBAL, False), "imports: refers to cuptiSubscribe, "),
     "abort": (add_symbol("abort", STB_GLOBAL, False), "imports: refers to abort, "),
     "RUNPATH": (add_string_tag(DT_RUNPATH, "/opt/planted"), "runpath: has the run path /opt/planted "),
     "RPATH": (add_string_tag(DT_RPATH, "/opt/planted"), "rpath: has the run path /opt/planted "),
     "libcuda": (add_string_tag(DT_NEEDED, "libcuda.so.1"), "needed: needs libcuda.so.1, which is denied "),
+    "filter": (add_string_tag(DT_FILTER, "libcuda.so.1"), "needed: needs libcuda.so.1, which is denied (DT_FILTER)"),
+    "auxiliary": (add_string_tag(DT_AUXILIARY, "libm.so.6"), "needed: needs libm.so.6, which is not allowed (DT_AUXILIARY)"),
     "libm": (add_string_tag(DT_NEEDED, "libm.so.6"), "needed: needs libm.so.6, which is not allowed "),
     "SONAME": (soname("libplanted.so"), "soname: SONAME is libplanted.so, not libgpu-profiled-cupti.so "),
     "missing note": (without_note, "usdt: has no probe gpu_profiled:exec_v1 "),
@@ -136,6 +166,9 @@ MUTANTS = {
     "DF_STATIC_TLS": (set_bits(DT_FLAGS, DF_STATIC_TLS), "static-tls: its thread-local variables must lie in the static TLS block (DF_STATIC_TLS)"),
     "TEXTREL": (lambda library: library.set_tag(DT_TEXTREL, 0), "textrel: has relocations in read-only segments "),
     "packed relocations": (lambda library: library.set_tag(DT_RELRSZ, 16), "packed-relocations: has 16 bytes "),
+    "ABI version": (set_byte(8, 9), "os-abi: the ABI version is 9, not 0 (EI_ABIVERSION)"),
+    "ELF version": (set_byte(20, 2), "os-abi: the ELF version is 2, not 1 (e_version)"),
+    "identification": (set_byte(12, 1), "os-abi: the identification's padding is not 0 (EI_PAD)"),
     "unloadable": (clear_bits(DT_FLAGS_1, DF_1_NODELETE), "nodelete: can be unloaded "),
     "executable stack": (set_segment(PT_GNU_STACK, 1, 7), "exec-stack: asks for an executable stack "),
     "no RELRO": (set_segment(PT_GNU_RELRO, 0, PT_NULL), "relro: has no PT_GNU_RELRO "),

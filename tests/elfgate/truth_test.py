@@ -19,6 +19,7 @@ TLS_RELOCATIONS = {"R_X86_64_TPOFF64": "initial_exec", "R_X86_64_TPOFF32": "init
                    "R_AARCH64_TLS_DTPMOD": "module"}
 # Name, version and its "(index)", which readelf writes after references.
 SYMBOL = re.compile(r"^ +\d+: [0-9a-f]+ +\S+ +(\S+) +(\S+) +(\S+)(?: \[.*?\])? +(\S+)(?: (\S+))?(?: \(\d+\))?$")
+TYPES = {"FUNC": "function", "OBJECT": "object", "TLS": "tls", "IFUNC": "ifunc", "UNIQUE": "ifunc"}
 BINDINGS = {"GLOBAL": "global", "WEAK": "weak", "UNIQUE": "unique"}
 X86_FEATURES = {"IBT": 1, "SHSTK": 2}
 X86_LEVELS = {"x86-64-baseline": 1, "x86-64-v2": 2, "x86-64-v3": 4, "x86-64-v4": 8}
@@ -57,6 +58,7 @@ def dynamic_facts(text: str) -> dict:
     return {
         "soname": (names("SONAME") or [None])[0],
         "needed": names("NEEDED"),
+        "filtees": [(tag, name) for tag in ("FILTER", "AUXILIARY") for name in names(tag)],
         "rpath": (names("RPATH") or [None])[0],
         "runpath": (names("RUNPATH") or [None])[0],
         "static": "STATIC_TLS" in flags,
@@ -77,7 +79,7 @@ def dynamic_facts(text: str) -> dict:
 
 def symbol_facts(text: str) -> dict:
     """What `readelf --dyn-syms -rW` says of one file."""
-    exports, imports, tls = [], [], collections.Counter()
+    exports, imports, unversioned, tls = [], [], [], collections.Counter()
     # Binding UNIQUE and type IFUNC, both 10, where the OS ABI is not GNU's: glibc does not ask for that.
     text = text.replace("<OS specific>: 10", "UNIQUE")
     is_table = False
@@ -89,11 +91,13 @@ def symbol_facts(text: str) -> dict:
             if index == "UND":
                 if name:
                     imports.append(name)
+                if name and "@" not in name and binding == "GLOBAL":
+                    unversioned.append(name)
             elif binding in BINDINGS and visibility in ("DEFAULT", "PROTECTED"):
-                exports.append((name, BINDINGS[binding], kind in ("IFUNC", "UNIQUE")))
+                exports.append((name, BINDINGS[binding], TYPES.get(kind, "other")))
         elif not is_table and (fields := line.split()) and len(fields) > 2 and fields[2] in TLS_RELOCATIONS:
             tls[TLS_RELOCATIONS[fields[2]]] += 1
-    return {"exports": exports, "imports": imports, **{key: tls[key] for key in ("initial_exec", "module", "descriptors")}}
+    return {"exports": exports, "imports": imports, "unversioned_imports": unversioned, **{key: tls[key] for key in ("initial_exec", "module", "descriptors")}}
 
 
 def version_facts(text: str) -> dict:
@@ -142,10 +146,11 @@ def told(facts: dict) -> dict:
     """elfgate's facts in the form of `truth`."""
     same = {key: facts[key] for key in ("soname", "needed", "rpath", "runpath", "textrel", "nodelete", "gnu_hash",
                                         "sysv_hash", "stack", "relro", "build_id", "load_align_bytes",
-                                        "version_definitions", "imports")}
+                                        "version_definitions", "imports", "unversioned_imports")}
     tls = {key: facts["tls"][key] for key in ("static", "initial_exec", "module", "descriptors")}
-    return {**same, **tls, "tls_size_bytes": facts["tls"]["size_bytes"],
-            "exports": [(e["name"], e["binding"], e["ifunc"]) for e in facts["exports"]],
+    return {**same, **tls, "filtees": [(filtee["tag"].removeprefix("DT_"), filtee["name"]) for filtee in facts["filtees"]],
+            "tls_size_bytes": facts["tls"]["size_bytes"],
+            "exports": [(e["name"], e["binding"], e["type"]) for e in facts["exports"]],
             "version_needs": [(need["file"], need["name"], need["weak"]) for need in facts["version_needs"]],
             "x86_features": bits(facts, "machine_features", X86_FEATURES),
             "x86_isa_needed": bits(facts, "x86_isa_needed", X86_LEVELS),

@@ -10,21 +10,29 @@
 namespace gpuprof::elfgate {
 namespace {
 
+void check_library(std::string_view name, std::string_view tag, const Policy& policy,
+                   Findings& findings) {
+  if (matches_any(policy.denied_needed, name)) {
+    const bool is_cuda = name.starts_with("libcuda.so");
+    findings.add({"needed", "needs " + std::string(name) + ", which is denied", std::string(tag),
+                  is_cuda
+                      ? "the file cannot be loaded where no driver is: a build sandbox, a CPU node"
+                      : "the file cannot be loaded where that library is not found",
+                  "do not link with it; dlopen it where it is used"});
+  } else if (policy.allowed_needed && !matches_any(*policy.allowed_needed, name)) {
+    findings.add(
+        {"needed", "needs " + std::string(name) + ", which is not allowed", std::string(tag),
+         "a target without that library, or with another version of it, cannot load the file",
+         "do not link with it, link it statically with hidden symbols, or allow it"});
+  }
+}
+
 void check_needed(const Facts& facts, const Policy& policy, Findings& findings) {
   for (const std::string_view name : facts.needed) {
-    if (matches_any(policy.denied_needed, name)) {
-      const bool is_cuda = name.starts_with("libcuda.so");
-      findings.add(
-          {"needed", "needs " + std::string(name) + ", which is denied", "DT_NEEDED",
-           is_cuda ? "the file cannot be loaded where no driver is: a build sandbox, a CPU node"
-                   : "the file cannot be loaded where that library is not found",
-           "do not link with it; dlopen it where it is used"});
-    } else if (policy.allowed_needed && !matches_any(*policy.allowed_needed, name)) {
-      findings.add(
-          {"needed", "needs " + std::string(name) + ", which is not allowed", "DT_NEEDED",
-           "a target without that library, or with another version of it, cannot load the file",
-           "do not link with it, link it statically with hidden symbols, or allow it"});
-    }
+    check_library(name, "DT_NEEDED", policy, findings);
+  }
+  for (const Filtee& filtee : facts.filtees) {
+    check_library(filtee.name, filtee.tag, policy, findings);
   }
 }
 

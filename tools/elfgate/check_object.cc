@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "tools/elfgate/checks.h"
 
@@ -62,6 +63,27 @@ void check_os_abi(const Facts& facts, const Policy& policy, Findings& findings) 
                 "leave out what sets it: IFUNC and unique symbols, or another OS's linker"});
 }
 
+// What glibc's loader compares before it looks at anything else (elf/dl-load.c, open_verify).
+void check_identification(const Facts& facts, const Policy& policy, Findings& findings) {
+  if (!policy.os_abi) return;
+  const auto add = [&findings](std::string what, std::string where, const char* error) {
+    findings.add({"os-abi", std::move(what), std::move(where),
+                  std::string("glibc refuses the file: ") + error,
+                  "link with a linker for GNU/Linux"});
+  };
+  if (facts.abi_version != 0) {
+    add("the ABI version is " + std::to_string(facts.abi_version) + ", not 0", "EI_ABIVERSION",
+        "ELF file ABI version invalid");
+  }
+  if (facts.elf_version != EV_CURRENT) {
+    add("the ELF version is " + std::to_string(facts.elf_version) + ", not 1", "e_version",
+        "ELF file version does not match current one");
+  }
+  if (facts.has_ident_padding) {
+    add("the identification's padding is not 0", "EI_PAD", "nonzero padding in e_ident");
+  }
+}
+
 }  // namespace
 
 void check_object(const Facts& facts, const Policy& policy, Findings& findings) {
@@ -83,6 +105,7 @@ void check_object(const Facts& facts, const Policy& policy, Findings& findings) 
     }
   }
   check_os_abi(facts, policy, findings);
+  check_identification(facts, policy, findings);
 }
 
 void check_features(const Facts& facts, const Policy& policy, Findings& findings) {

@@ -57,7 +57,8 @@ void check_list(const Facts& facts, const Policy& policy, Findings& findings) {
   std::set<std::string> seen;
   for (const UsdtProbe& probe : facts.probes) {
     if (!matches_provider(policy, probe.provider)) continue;
-    if (seen.insert(named(probe)).second) check_known(probe, policy, findings);
+    seen.insert(named(probe));
+    check_known(probe, policy, findings);  // each site: a tracer attaches to all of them
   }
   for (const ProbeRule& rule : policy.probes) {
     const std::string name = rule.provider + ":" + rule.name;

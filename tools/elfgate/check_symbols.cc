@@ -13,16 +13,35 @@
 namespace gpuprof::elfgate {
 namespace {
 
-bool take(std::string_view& text, std::string_view prefix) {
-  if (!text.starts_with(prefix)) return false;
-  text.remove_prefix(prefix.size());
-  return true;
-}
-
 std::string binding_of(const Symbol& symbol) {
   if (symbol.binding == STB_WEAK) return "weak ";
   if (symbol.binding == STB_GNU_UNIQUE) return "unique ";
   return "";
+}
+
+std::string_view kind_of(const Symbol& symbol) {
+  switch (symbol.type) {
+    case STT_FUNC:
+    case STT_GNU_IFUNC:
+      return "function";
+    case STT_OBJECT:
+      return "variable";
+    case STT_TLS:
+      return "thread-local variable";
+    default:
+      return "symbol of another type";
+  }
+}
+
+void check_kind(const Symbol& symbol, const Policy& policy, Findings& findings) {
+  if (!policy.export_kind) return;
+  const std::string is = binding_of(symbol) + std::string(kind_of(symbol));
+  if (is == "function") return;
+  findings.add({"exports", "defines " + symbol.spelled() + " as a " + is + ", not a function",
+                "the dynamic symbol table",
+                symbol.binding == STB_WEAK ? "another file's definition can take its place"
+                                           : "who looks it up calls it",
+                "define it as a function, without __attribute__((weak))"});
 }
 
 void check_export(const Symbol& symbol, const Policy& policy, bool is_reported,
@@ -39,7 +58,10 @@ void check_export(const Symbol& symbol, const Policy& policy, bool is_reported,
   const bool is_denied = matches_any(policy.denied_exports, symbol.name);
   const bool is_extra = policy.exports && std::find(policy.exports->begin(), policy.exports->end(),
                                                     name) == policy.exports->end();
-  if (!is_denied && !is_extra) return;
+  if (!is_denied && !is_extra) {
+    check_kind(symbol, policy, findings);
+    return;
+  }
   findings.add(
       {"exports",
        "defines the " + binding_of(symbol) + "symbol " + name + ", which is " +
@@ -54,7 +76,13 @@ bool tells_cxx_runtime(const Policy& policy, const Findings& findings) {
   return policy.cxx_runtime == Rule::kForbid && findings.wants("cxx-runtime");
 }
 
+bool asks_of_exports(const Policy& policy) {
+  return policy.exports || policy.export_kind || !policy.denied_exports.empty() ||
+         policy.unique_exports != Rule::kAny;
+}
+
 void check_exports(const Facts& facts, const Policy& policy, Findings& findings) {
+  if (!asks_of_exports(policy)) return;
   const bool tells_cxx = tells_cxx_runtime(policy, findings);
   // A version's own symbol, absolute and named as the version, which linkers add to the table.
   const std::unordered_set<std::string_view> versions(facts.version_definitions.begin(),
@@ -75,16 +103,23 @@ void check_exports(const Facts& facts, const Policy& policy, Findings& findings)
 }
 
 void check_imports(const Facts& facts, const Policy& policy, Findings& findings) {
+  if (policy.denied_imports.empty() && policy.unversioned_imports != Rule::kForbid) return;
   const bool tells_cxx = tells_cxx_runtime(policy, findings);
   for (const Symbol& symbol : facts.symbols) {
+    if (symbol.is_defined || symbol.name.empty()) continue;
     if (tells_cxx && is_cxx_runtime_name(symbol.name)) continue;
-    if (symbol.is_defined || symbol.name.empty() ||
-        !matches_any(policy.denied_imports, symbol.name)) {
-      continue;
+    if (matches_any(policy.denied_imports, symbol.name)) {
+      findings.add({"imports", "refers to " + symbol.spelled() + ", which is denied",
+                    "the dynamic symbol table", "the policy says that no target is asked for it",
+                    "do not use it, or look it up with dlsym and do without where it is missing"});
+    } else if (policy.unversioned_imports == Rule::kForbid && is_unversioned_import(symbol)) {
+      findings.add({"unversioned-imports",
+                    "refers to " + std::string(symbol.name) + " without a version",
+                    "the dynamic symbol table",
+                    "no version tells which libraries have it: where none does, the loader refuses "
+                    "the file",
+                    "link with the library that defines it, of the oldest target's age"});
     }
-    findings.add({"imports", "refers to " + symbol.spelled() + ", which is denied",
-                  "the dynamic symbol table", "the policy says that no target is asked for it",
-                  "do not use it, or look it up with dlsym and do without where it is missing"});
   }
 }
 
@@ -126,28 +161,6 @@ void check_ifunc(const Facts& facts, const Policy& policy, Findings& findings) {
 }
 
 }  // namespace
-
-bool is_cxx_runtime_name(std::string_view name) {
-  constexpr std::array kOfLibc = {"__cxa_atexit", "__cxa_finalize", "__cxa_at_quick_exit",
-                                  "__cxa_thread_atexit_impl"};
-  if (name.starts_with("__cxa_")) {
-    return std::find(kOfLibc.begin(), kOfLibc.end(), name) == kOfLibc.end();
-  }
-  if (name == "__gxx_personality_v0" || name == "__dynamic_cast") return true;
-  if (!take(name, "_Z")) return false;
-  for (const std::string_view op : {"nw", "na", "dl", "da"}) {
-    if (name.starts_with(op)) return true;
-  }
-  // Guards, tables and type information of a name; a name inside a function; a nested, const name.
-  for (const std::string_view prefix : {"GV", "GR", "TV", "TT", "TI", "TS", "Z", "N", "K"}) {
-    (void)take(name, prefix);
-  }
-  // St is std::, the others its short forms (std::string, std::allocator, ...).
-  for (const std::string_view begin : {"St", "Sa", "Sb", "Ss", "Si", "So", "Sd", "10__cxxabiv1"}) {
-    if (name.starts_with(begin)) return true;
-  }
-  return false;
-}
 
 void check_symbols(const Facts& facts, const Policy& policy, Findings& findings) {
   check_exports(facts, policy, findings);

@@ -97,8 +97,8 @@ void check_need(const VersionNeed& need, const Policy& policy, Findings& finding
 
 void check_versions(const Facts& facts, const Policy& policy, Findings& findings) {
   for (const VersionNeed& need : facts.version_needs) {
-    // The loader takes a weak one's absence for no error.
-    if (!need.is_weak) check_need(need, policy, findings);
+    // The loader takes a weak one's absence for no error, but not that of the symbols that have it.
+    if (!need.is_weak || need.strong_symbol_count > 0) check_need(need, policy, findings);
   }
 }
 

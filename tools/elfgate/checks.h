@@ -54,8 +54,9 @@ void check_tls(const Facts& facts, const Policy& policy, Findings& findings);
 void check_features(const Facts& facts, const Policy& policy, Findings& findings);
 void check_probes(const Facts& facts, const Policy& policy, Findings& findings);
 
-// Whether a mangled or plain name belongs to the C++ runtime: std::, __cxxabiv1::, __cxa_*,
-// operator new and delete. libc's own __cxa_atexit and its kin do not.
+// Whether a mangled or plain name belongs to the C++ runtime: std::, __cxxabiv1::, __gnu_cxx::,
+// __cxa_*, operator new and delete, and tables, thunks and type information of these. libc's own
+// __cxa_atexit and its kin do not.
 [[nodiscard]] bool is_cxx_runtime_name(std::string_view name);
 
 }  // namespace gpuprof::elfgate

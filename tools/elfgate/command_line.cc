@@ -35,32 +35,44 @@ exit: 0 every file passes, 1 a violation, 2 usage or a file that cannot be read
 
 struct Arguments {
   bool is_check = false;
+  bool wants_help = false;
   bool json = false;
   bool has_policy = false;
   Policy policy;
   std::vector<std::string> files;
 };
 
+// "--KEY ARGUMENTS" or "--KEY=ARGUMENTS".
+Status set_option(std::string_view key, const std::string& value, Arguments& parsed) {
+  parsed.has_policy = true;
+  if (key == "policy") return add_policy_file(parsed.policy, value);
+  return set_policy_key(parsed.policy, key, value, ".");
+}
+
 // `arguments` after "elfgate check" or "elfgate facts".
 Status parse(const std::vector<std::string>& arguments, Arguments& parsed) {
   bool options_end = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
-    if (options_end || !word.starts_with("--")) {
+    const bool is_help = word == "--help" || word == "-h";
+    if (options_end || (!word.starts_with("--") && !is_help)) {
       parsed.files.push_back(word);
     } else if (word == "--") {
       options_end = true;
+    } else if (is_help) {
+      parsed.wants_help = true;
+      return {};
     } else if (word == "--json") {
       parsed.json = true;
     } else if (!parsed.is_check) {
       return fail("facts takes no " + word);
     } else {
-      if (++i == arguments.size()) return fail(word + " takes an argument");
-      Status set = word == "--policy"
-                       ? add_policy_file(parsed.policy, arguments[i])
-                       : set_policy_key(parsed.policy, word.substr(2), arguments[i], ".");
+      const size_t equals = word.find('=');
+      const bool is_whole = equals == std::string::npos;
+      if (is_whole && ++i == arguments.size()) return fail(word + " takes an argument");
+      Status set = set_option(word.substr(2, is_whole ? equals : equals - 2),
+                              is_whole ? arguments[i] : word.substr(equals + 1), parsed);
       if (!set) return set;
-      parsed.has_policy = true;
     }
   }
   if (parsed.files.empty()) return fail("no FILE is named");
@@ -141,6 +153,10 @@ int main_command(int argc, char** argv) {
   if (Status parsed = parse(words, arguments); !parsed) {
     print(stderr, "elfgate: " + printable(parsed.error()) + " (elfgate --help lists all options)");
     return kUnreadable;
+  }
+  if (arguments.wants_help) {
+    print_help();
+    return kPass;
   }
   int worst = kPass;
   for (const std::string& file : arguments.files) worst = std::max(worst, handle(arguments, file));

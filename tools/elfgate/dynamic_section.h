@@ -24,6 +24,10 @@ class DynamicSection {
   // The last entry of that tag, which is the one that glibc uses.
   [[nodiscard]] std::optional<uint64_t> value(int64_t tag) const;
   [[nodiscard]] Result<std::string_view> string_at(uint64_t offset, std::string_view what) const;
+  // string_at(offset) follows soon.
+  void prefetch_string(uint64_t offset) const {
+    if (offset < strings_.size()) __builtin_prefetch(strings_.data() + offset);
+  }
 
  private:
   bool is_present_ = false;

@@ -20,6 +20,19 @@ static_assert(std::endian::native == std::endian::little,
 // Linux maps at most 65536 / sizeof(Elf64_Phdr) headers (fs/binfmt_elf.c); real files have a dozen.
 constexpr size_t kMaxSegments = 1170;
 constexpr size_t kMaxSections = 65536;
+constexpr size_t kBlockBytes = 65536;
+
+// False where the file ends before.
+bool read_all(int fd, uint64_t offset, std::span<uint8_t> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    offset += static_cast<uint64_t>(count);
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+  return true;
+}
 
 std::string elf_error(std::string_view what) {
   const char* text = elf_errmsg(-1);
@@ -80,6 +93,10 @@ Status ElfImage::read_headers() {
   if (header_.e_type != ET_DYN && header_.e_type != ET_EXEC) {
     return fail("neither a program nor a shared library");
   }
+  // The loader and libelf would each read other headers.
+  if (header_.e_phentsize != sizeof(Elf64_Phdr)) {
+    return fail("program headers of " + std::to_string(header_.e_phentsize) + " bytes, not 56");
+  }
   size_t count = 0;
   if (elf_getphdrnum(elf_.get(), &count) != 0) return fail(elf_error("bad program headers"));
   if (count == 0) return fail("no program headers: nothing can load it");
@@ -129,13 +146,18 @@ const Section* ElfImage::section(std::string_view name) const {
   return found == sections_.end() ? nullptr : &*found;
 }
 
-Result<std::span<const uint8_t>> ElfImage::at_offset(uint64_t offset, uint64_t size_bytes,
-                                                     std::string_view what) const {
-  if (size_bytes == 0) return std::span<const uint8_t>{};
+Status ElfImage::check_range(uint64_t offset, uint64_t size_bytes, std::string_view what) const {
   if (offset > size_bytes_ || size_bytes > size_bytes_ - offset) {
     return fail(std::string(what) + " reaches beyond the end of the file");
   }
   if (size_bytes > kMaxTableBytes) return fail(std::string(what) + " is larger than 256 MiB");
+  return {};
+}
+
+Result<std::span<const uint8_t>> ElfImage::at_offset(uint64_t offset, uint64_t size_bytes,
+                                                     std::string_view what) const {
+  if (size_bytes == 0) return std::span<const uint8_t>{};
+  if (Status range = check_range(offset, size_bytes, what); !range) return fail(range.error());
   const Elf_Data* data =
       elf_getdata_rawchunk(elf_.get(), static_cast<int64_t>(offset), size_bytes, ELF_T_BYTE);
   if (!data || !data->d_buf || data->d_size < size_bytes) {
@@ -147,14 +169,45 @@ Result<std::span<const uint8_t>> ElfImage::at_offset(uint64_t offset, uint64_t s
 Result<std::span<const uint8_t>> ElfImage::at_address(uint64_t address, uint64_t size_bytes,
                                                       std::string_view what) const {
   if (size_bytes == 0) return std::span<const uint8_t>{};
+  const auto offset = offset_of(address, size_bytes, what);
+  if (!offset) return fail(offset.error());
+  return at_offset(*offset, size_bytes, what);
+}
+
+Result<uint64_t> ElfImage::offset_of(uint64_t address, uint64_t size_bytes,
+                                     std::string_view what) const {
   for (const GElf_Phdr& load : segments_) {
     if (load.p_type != PT_LOAD || address < load.p_vaddr) continue;
     const uint64_t delta = address - load.p_vaddr;
     if (delta >= load.p_filesz || size_bytes > load.p_filesz - delta) continue;
     if (load.p_offset > size_bytes_ || delta > size_bytes_ - load.p_offset) continue;
-    return at_offset(load.p_offset + delta, size_bytes, what);
+    return load.p_offset + delta;
   }
   return fail(std::string(what) + " lies in no loaded segment");
+}
+
+Status ElfImage::each_block(uint64_t address, uint64_t size_bytes, uint64_t entry_bytes,
+                            std::string_view what,
+                            const std::function<void(std::span<const uint8_t>)>& visit) const {
+  if (!file_ || size_bytes <= kBlockBytes) {
+    const auto bytes = at_address(address, size_bytes, what);
+    if (!bytes) return fail(bytes.error());
+    visit(*bytes);
+    return {};
+  }
+  const auto offset = offset_of(address, size_bytes, what);
+  if (!offset) return fail(offset.error());
+  if (Status range = check_range(*offset, size_bytes, what); !range) return range;
+  std::vector<uint8_t> block(kBlockBytes / entry_bytes * entry_bytes);
+  for (uint64_t done = 0; done < size_bytes;) {
+    const auto wanted = static_cast<size_t>(std::min<uint64_t>(block.size(), size_bytes - done));
+    if (!read_all(file_->fd, *offset + done, std::span(block).first(wanted))) {
+      return fail("cannot read " + std::string(what));
+    }
+    visit(std::span(block).first(wanted));
+    done += wanted;
+  }
+  return {};
 }
 
 uint64_t ElfImage::bytes_from(uint64_t address) const {

@@ -8,6 +8,7 @@
 #include <libelf.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -46,6 +47,11 @@ class ElfImage {
                                                            std::string_view what) const;
   [[nodiscard]] Result<std::span<const uint8_t>> at_address(uint64_t address, uint64_t size_bytes,
                                                             std::string_view what) const;
+  // The same in blocks of whole entries, for what is read once, in order: the bytes are gone when
+  // `visit` returns.
+  Status each_block(uint64_t address, uint64_t size_bytes, uint64_t entry_bytes,
+                    std::string_view what,
+                    const std::function<void(std::span<const uint8_t>)>& visit) const;
   // Bytes from `address` to the end of the file part of its segment; 0 where nothing is mapped.
   [[nodiscard]] uint64_t bytes_from(uint64_t address) const;
   // The PT_LOAD that maps all of [address, address + size_bytes), its zero-filled part included.
@@ -59,6 +65,10 @@ class ElfImage {
   ElfImage() = default;
   Status read_headers();
   Status read_sections();
+  [[nodiscard]] Result<uint64_t> offset_of(uint64_t address, uint64_t size_bytes,
+                                           std::string_view what) const;
+  [[nodiscard]] Status check_range(uint64_t offset, uint64_t size_bytes,
+                                   std::string_view what) const;
 
   // Declared before elf_, which reads from it.
   struct File {

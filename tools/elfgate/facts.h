@@ -16,9 +16,17 @@ namespace gpuprof::elfgate {
 struct VersionNeed {
   std::string_view file;
   std::string_view name;
-  bool is_weak = false;                   // VER_FLG_WEAK: its absence is no error
+  bool is_weak = false;                   // VER_FLG_WEAK: its absence is no error of its own
   std::vector<std::string_view> symbols;  // the first of those that need it
   uint64_t symbol_count = 0;
+  uint64_t strong_symbol_count = 0;  // those that the loader must find, with that version
+};
+
+// A library in whose place, or before which, the loader looks up this file's symbols; it is loaded
+// like a needed one.
+struct Filtee {
+  std::string_view tag;  // DT_FILTER or DT_AUXILIARY
+  std::string_view name;
 };
 
 // One entry of the dynamic symbol table.
@@ -68,11 +76,15 @@ struct Facts {
   std::string_view machine;  // x86-64 or aarch64
   Kind kind = Kind::kLibrary;
   uint8_t os_abi = 0;
+  uint8_t abi_version = 0;
+  uint32_t elf_version = 0;        // e_version
+  bool has_ident_padding = false;  // e_ident ends in bytes other than 0
   bool is_dynamic = false;
   std::string_view interpreter;  // empty: none
 
   std::optional<std::string_view> soname;
   std::vector<std::string_view> needed;
+  std::vector<Filtee> filtees;
   std::optional<std::string_view> rpath;    // DT_RPATH as it is, entries between colons
   std::optional<std::string_view> runpath;  // DT_RUNPATH
   uint64_t flags = 0;                       // DT_FLAGS
@@ -101,5 +113,7 @@ struct Facts {
 
 // Symbols that other files can bind to.
 [[nodiscard]] bool is_export(const Symbol& symbol);
+// A reference that must be found, under that name alone.
+[[nodiscard]] bool is_unversioned_import(const Symbol& symbol);
 
 }  // namespace gpuprof::elfgate

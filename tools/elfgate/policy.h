@@ -61,8 +61,10 @@ struct Policy {
 
   std::optional<std::vector<std::string>> exports;  // exact; unset: any
   std::vector<std::string> denied_exports;
+  std::optional<std::string> export_kind;  // function
   Rule unique_exports = Rule::kAny;
   std::vector<std::string> denied_imports;
+  Rule unversioned_imports = Rule::kAny;
   Rule cxx_runtime = Rule::kAny;
   Rule ifunc = Rule::kAny;
 

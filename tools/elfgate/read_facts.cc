@@ -2,6 +2,7 @@
 #include "tools/elfgate/read_facts.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "tools/elfgate/dynamic_section.h"
@@ -44,12 +45,27 @@ Status read_segments(const ElfImage& image, Facts& facts) {
   return {};
 }
 
+void read_identification(const GElf_Ehdr& header, Facts& facts) {
+  facts.os_abi = header.e_ident[EI_OSABI];
+  facts.abi_version = header.e_ident[EI_ABIVERSION];
+  facts.elf_version = header.e_version;
+  facts.has_ident_padding = std::any_of(std::begin(header.e_ident) + EI_PAD,
+                                        std::end(header.e_ident), [](auto byte) { return byte; });
+}
+
 Status read_entry(const DynamicSection& dynamic, const Elf64_Dyn& entry, Facts& facts) {
   switch (entry.d_tag) {
     case DT_NEEDED: {
       const auto name = dynamic.string_at(entry.d_un.d_val, "a name in DT_NEEDED");
       if (!name) return fail(name.error());
       facts.needed.push_back(*name);
+      break;
+    }
+    case DT_FILTER:
+    case DT_AUXILIARY: {
+      const auto name = dynamic.string_at(entry.d_un.d_val, "a name in DT_FILTER or DT_AUXILIARY");
+      if (!name) return fail(name.error());
+      facts.filtees.push_back({entry.d_tag == DT_FILTER ? "DT_FILTER" : "DT_AUXILIARY", *name});
       break;
     }
     case DT_SONAME:
@@ -102,10 +118,15 @@ bool is_export(const Symbol& symbol) {
          symbol.visibility != STV_INTERNAL;
 }
 
+bool is_unversioned_import(const Symbol& symbol) {
+  return !symbol.is_defined && !symbol.name.empty() && symbol.version.empty() &&
+         symbol.binding != STB_LOCAL && symbol.binding != STB_WEAK;
+}
+
 Result<Facts> read_facts(const ElfImage& image) {
   Facts facts;
   facts.machine = image.header().e_machine == EM_X86_64 ? "x86-64" : "aarch64";
-  facts.os_abi = image.header().e_ident[EI_OSABI];
+  read_identification(image.header(), facts);
   if (Status read = read_segments(image, facts); !read) return fail(read.error());
   const auto dynamic = DynamicSection::read(image);
   if (!dynamic) return fail(dynamic.error());

@@ -21,6 +21,21 @@ std::string_view binding_name(uint8_t binding) {
   }
 }
 
+std::string_view type_name(uint8_t type) {
+  switch (type) {
+    case STT_FUNC:
+      return "function";
+    case STT_GNU_IFUNC:
+      return "ifunc";
+    case STT_OBJECT:
+      return "object";
+    case STT_TLS:
+      return "tls";
+    default:
+      return "other";
+  }
+}
+
 std::string_view stack_name(Stack stack) {
   return stack == Stack::kPlain        ? "plain"
          : stack == Stack::kExecutable ? "executable"
@@ -50,11 +65,18 @@ void optional_text(Json& json, std::string_view key, const std::optional<std::st
 void write_object(Json& json, const Facts& facts) {
   json.key("machine").text(facts.machine);
   json.key("kind").text(facts.kind == Kind::kLibrary ? "library" : "executable");
-  json.key("os_abi").number(facts.os_abi);
+  json.key("os_abi").number(facts.os_abi).key("abi_version").number(facts.abi_version);
+  json.key("elf_version").number(facts.elf_version);
+  json.key("ident_padding").truth(facts.has_ident_padding);
   json.key("dynamic").truth(facts.is_dynamic);
   json.key("interpreter").text(facts.interpreter);
   optional_text(json, "soname", facts.soname);
   texts(json, "needed", facts.needed);
+  json.key("filtees").open('[');
+  for (const Filtee& filtee : facts.filtees) {
+    json.open('{').key("tag").text(filtee.tag).key("name").text(filtee.name).close('}');
+  }
+  json.close(']');
   optional_text(json, "rpath", facts.rpath);
   optional_text(json, "runpath", facts.runpath);
 }
@@ -64,6 +86,7 @@ void write_versions(Json& json, const Facts& facts) {
   for (const VersionNeed& need : facts.version_needs) {
     json.open('{').key("file").text(need.file).key("name").text(need.name);
     json.key("weak").truth(need.is_weak).key("symbol_count").number(need.symbol_count);
+    json.key("strong_symbol_count").number(need.strong_symbol_count);
     texts(json, "symbols", need.symbols);
     json.close('}');
   }
@@ -77,11 +100,15 @@ void write_symbols(Json& json, const Facts& facts) {
     if (!is_export(symbol)) continue;
     json.open('{').key("name").text(symbol.spelled());
     json.key("binding").text(binding_name(symbol.binding));
-    json.key("ifunc").truth(symbol.type == STT_GNU_IFUNC).close('}');
+    json.key("type").text(type_name(symbol.type)).close('}');
   }
   json.close(']').key("imports").open('[');
   for (const Symbol& symbol : facts.symbols) {
     if (!symbol.is_defined && !symbol.name.empty()) json.text(symbol.spelled());
+  }
+  json.close(']').key("unversioned_imports").open('[');
+  for (const Symbol& symbol : facts.symbols) {
+    if (is_unversioned_import(symbol)) json.text(symbol.name);
   }
   json.close(']');
 }

@@ -135,6 +135,7 @@ void SymbolVersions::name_symbol(uint64_t index, Symbol& symbol) {
   symbol.version = need.name;
   if (need.symbols.size() < kSymbolsKept) need.symbols.push_back(symbol.name);
   ++need.symbol_count;
+  if (symbol.binding != STB_WEAK) ++need.strong_symbol_count;
 }
 
 }  // namespace gpuprof::elfgate

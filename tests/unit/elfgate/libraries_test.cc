@@ -30,6 +30,18 @@ TEST(Libraries, TheDeniedAreNotNeeded) {
   EXPECT_THAT(violations_of(Fixture(), policy), IsEmpty());
 }
 
+TEST(Libraries, FilteesAreLoadedToo) {
+  for (const std::string tag : {"DT_FILTER", "DT_AUXILIARY"}) {
+    Fixture fixture;
+    fixture.add_dynamic_text(tag, "libcuda.so.1");
+    EXPECT_THAT(violations_of(fixture, "deny-needed libcuda.so*"),
+                ElementsAre("needed: needs libcuda.so.1, which is denied (" + tag + ")"));
+    EXPECT_THAT(violations_of(fixture, "allow-needed libc.so.6"),
+                ElementsAre("needed: needs libcuda.so.1, which is not allowed (" + tag + ")"));
+    EXPECT_THAT(violations_of(fixture, "allow-needed libc.so.6 libcuda.so.1"), IsEmpty());
+  }
+}
+
 TEST(Libraries, CudaCompatItselfIsExempt) {
   Fixture fixture;
   fixture.add_dynamic_text("DT_NEEDED", "libcuda.so.1").set("SONAME", "libcudadebugger.so.1");

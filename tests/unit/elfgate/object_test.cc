@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <elf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cstddef>
 
 #include "tests/unit/elfgate/fixture.h"
 
@@ -38,6 +41,22 @@ TEST(Object, OsAbi) {
   EXPECT_THAT(violations_of(gnu, "os-abi gnu"), IsEmpty());
   EXPECT_THAT(violations_of(Fixture().set("OSABI", "ELFOSABI_FREEBSD"), "os-abi gnu"),
               ElementsAre("os-abi: OS ABI is 9, not gnu (EI_OSABI)"));
+}
+
+TEST(Object, Identification) {
+  EXPECT_THAT(violations_of(Fixture().set("ABI_VERSION", "9"), "os-abi gnu"),
+              ElementsAre("os-abi: the ABI version is 9, not 0 (EI_ABIVERSION)"));
+  auto image = Fixture().build();
+  image[EI_PAD + 2] = 1;
+  EXPECT_THAT(violations_of(image, "os-abi none"),
+              ElementsAre("os-abi: the identification's padding is not 0 (EI_PAD)"));
+  image = Fixture().build();
+  image[offsetof(Elf64_Ehdr, e_version)] = 2;
+  EXPECT_THAT(violations_of(image, "os-abi none"),
+              ElementsAre("os-abi: the ELF version is 2, not 1 (e_version)"));
+  EXPECT_THAT(violations_of(image, ""), IsEmpty());
+  image[offsetof(Elf64_Ehdr, e_phentsize)] = 57;
+  EXPECT_EQ(error_of(image), "program headers of 57 bytes, not 56");
 }
 
 // pr_type, pr_datasz and pr_data as they lie in the file.

@@ -64,6 +64,15 @@ TEST(Probes, NoneTwice) {
   EXPECT_THAT(violations_of(fixture, kPolicy + "usdt-duplicates any"), IsEmpty());
 }
 
+TEST(Probes, EverySiteIsChecked) {
+  const std::string policy = kPolicy + "usdt-duplicates any";
+  EXPECT_THAT(violations_of(both().add_probe("end", "4@%rdi 4@%esi", 0x2004, 0x3804), policy),
+              ElementsAre("usdt: small:end has the arguments '4@%rdi 4@%esi', not '8@%rdi 4@%esi' "
+                          "(.note.stapsdt, site 0x2004)"));
+  EXPECT_THAT(violations_of(both().add_probe("end", kArguments, 0x3000, 0x3804), policy),
+              ElementsAre(HasSubstr("small:end has a site outside the code")));
+}
+
 TEST(Probes, EachHasASemaphoreOfItsOwn) {
   const auto with_semaphore = [](uint64_t semaphore) {
     return Fixture()

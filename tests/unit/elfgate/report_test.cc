@@ -38,12 +38,13 @@ TEST(Report, JsonOfFacts) {
   EXPECT_THAT(
       json,
       HasSubstr(
-          R"("soname":"libsmall.so.1","needed":["libc.so.6"],"rpath":null,"runpath":"/opt")"));
+          R"("soname":"libsmall.so.1","needed":["libc.so.6"],"filtees":[],"rpath":null,"runpath":"/opt")"));
   EXPECT_THAT(
       json,
       HasSubstr(
-          R"({"file":"libc.so.6","name":"GLIBC_2.17","weak":false,"symbol_count":2,"symbols":["dlopen","__cxa_atexit"]})"));
-  EXPECT_THAT(json, HasSubstr(R"("exports":[{"name":"start","binding":"global","ifunc":false}])"));
+          R"({"file":"libc.so.6","name":"GLIBC_2.17","weak":false,"symbol_count":2,"strong_symbol_count":2,"symbols":["dlopen","__cxa_atexit"]})"));
+  EXPECT_THAT(json,
+              HasSubstr(R"("exports":[{"name":"start","binding":"global","type":"function"}])"));
   EXPECT_THAT(json, HasSubstr(R"("imports":["dlopen@GLIBC_2.17","__cxa_atexit@GLIBC_2.17"])"));
   EXPECT_THAT(json, HasSubstr(R"("static":true)"));
 }

@@ -93,6 +93,40 @@ TEST(Exports, ManyAreCountedInOneLine) {
   EXPECT_THAT(lines.back(), HasSubstr("exports: 4 more of the same kind"));
 }
 
+TEST(Exports, AreFunctions) {
+  const std::string policy = "exports start\nexport-kind function";
+  EXPECT_THAT(violations_of(Fixture(), policy), IsEmpty());
+  const auto told = [&policy](const char* key, const char* value, const char* rules = nullptr) {
+    return violations_of(Fixture().set(key, value), rules != nullptr ? rules : policy);
+  };
+  EXPECT_THAT(told("BINDING_OF_START", "STB_WEAK"),
+              ElementsAre("exports: defines start as a weak function, not a function (the dynamic "
+                          "symbol table)"));
+  EXPECT_THAT(told("TYPE_OF_START", "STT_OBJECT"), ElementsAre(HasSubstr("start as a variable,")));
+  EXPECT_THAT(told("TYPE_OF_START", "STT_TLS"),
+              ElementsAre(HasSubstr("start as a thread-local variable,")));
+  EXPECT_THAT(told("TYPE_OF_START", "STT_NOTYPE"),
+              ElementsAre(HasSubstr("start as a symbol of another type,")));
+  EXPECT_THAT(told("TYPE_OF_START", "STT_OBJECT", "exports start"), IsEmpty());
+  // Told once.
+  EXPECT_THAT(told("TYPE_OF_START", "STT_OBJECT", "exports none\nexport-kind function"),
+              ElementsAre(HasSubstr("start, which is not to be exported")));
+}
+
+TEST(Imports, WithoutAVersion) {
+  const std::string policy = "unversioned-imports forbid";
+  EXPECT_THAT(violations_of(Fixture(), policy), IsEmpty());
+  const auto strong = with_symbol("gettid", ", Type: STT_FUNC, Binding: STB_GLOBAL }");
+  EXPECT_THAT(violations_of(strong, policy),
+              ElementsAre("unversioned-imports: refers to gettid without a version (the dynamic "
+                          "symbol table)"));
+  EXPECT_THAT(violations_of(strong, ""), IsEmpty());
+  EXPECT_THAT(violations_of(strong, policy + "\ndeny-import gettid"),
+              ElementsAre(HasSubstr("imports: refers to gettid, which is denied")));
+  EXPECT_THAT(violations_of(with_symbol("gettid", ", Type: STT_FUNC, Binding: STB_WEAK }"), policy),
+              IsEmpty());
+}
+
 TEST(Imports, Denied) {
   EXPECT_THAT(
       violations_of(Fixture(), "deny-import dl*"),
@@ -119,17 +153,67 @@ TEST(CxxRuntime, ReferencesAndDefinitions) {
 }
 
 TEST(CxxRuntime, Names) {
-  for (const char* name :
-       {"_ZSt9terminatev", "_ZNSt6vectorIiSaIiEE9push_backEOi", "_ZNKSs4sizeEv", "_ZTVSt9exception",
-        "_ZTISt9exception", "_ZTVN10__cxxabiv117__class_type_infoE",
-        "_ZGVNSt7__cxx118numpunctIcE2idE", "_ZZNSt19_Sp_make_shared_tag5_S_tiEvE5__tag", "_Znwm",
-        "_ZdaPv", "__cxa_throw", "__cxa_guard_acquire", "__gxx_personality_v0", "__dynamic_cast",
-        "_ZNSt3__15mutex4lockEv"}) {
+  for (const char* name : {"_ZSt9terminatev",
+                           "_ZNSt6vectorIiSaIiEE9push_backEOi",
+                           "_ZNKSs4sizeEv",
+                           "_ZTVSt9exception",
+                           "_ZTISt9exception",
+                           "_ZTVN10__cxxabiv117__class_type_infoE",
+                           "_ZGVNSt7__cxx118numpunctIcE2idE",
+                           "_ZZNSt19_Sp_make_shared_tag5_S_tiEvE5__tag",
+                           "_Znwm",
+                           "_ZdaPv",
+                           "__cxa_throw",
+                           "__cxa_guard_acquire",
+                           "__gxx_personality_v0",
+                           "__dynamic_cast",
+                           "_ZNSt3__15mutex4lockEv",
+                           "_ZGTtNSt11logic_errorC1EPKc",
+                           "_ZGTtnwm",
+                           "_ZGTtdlPv",
+                           "_ZTv0_n24_NSoD1Ev",
+                           "_ZThn16_NSdD0Ev",
+                           "_ZTch0_v0_n24_NSt3foo3barEv",
+                           "_ZTIPSt9exception",
+                           "_ZTIPKc",
+                           "_ZTIi",
+                           "_ZTSPKDn",
+                           "_ZTINSt6locale5facetE",
+                           "_ZNKRSt8optionalIiE5valueEv",
+                           "_ZNOSt8optionalIiE5valueEv",
+                           "_ZNVKSt6atomicIiE4loadEv",
+                           "_ZTCSdE0_Si",
+                           "_ZTHSt3foo",
+                           "_ZN9__gnu_cxx27__verbose_terminate_handlerEv",
+                           "_ZTIN9__gnu_cxx13stdio_filebufIcEE",
+                           "_ZNK11__gnu_debug16_Error_formatter8_M_errorEv",
+                           "__once_proxy"}) {
     EXPECT_TRUE(is_cxx_runtime_name(name)) << name;
   }
-  for (const char* name :
-       {"__cxa_atexit", "__cxa_finalize", "__cxa_thread_atexit_impl", "_ZN5StarsC1Ev",
-        "_ZN3app3runESt6vectorIiSaIiEE", "std_thing", "_ZL3newv", "malloc", "", "_Z", "_Z3Stdv"}) {
+  for (const char* name : {"__cxa_atexit",
+                           "__cxa_finalize",
+                           "__cxa_thread_atexit_impl",
+                           "_ZN5StarsC1Ev",
+                           "_ZN3app3runESt6vectorIiSaIiEE",
+                           "std_thing",
+                           "_ZL3newv",
+                           "malloc",
+                           "",
+                           "_Z",
+                           "_Z3Stdv",
+                           "_ZThn16_N3app3FooD1Ev",
+                           "_ZTv0_n24_N3app3FooD0Ev",
+                           "_ZTIPN3app3FooE",
+                           "_ZTIP3Foo",
+                           "_ZTI1i",
+                           "_ZTCN3app3FooE0_So",
+                           "_ZNKR3app3Foo3getEv",
+                           "_ZNO3app3Foo3getEv",
+                           "_ZTh",
+                           "_ZTv0",
+                           "_ZTI",
+                           "_ZGTtN3app3FooC1Ev",
+                           "_ZN10__gnu_cxxx3fooEv"}) {
     EXPECT_FALSE(is_cxx_runtime_name(name)) << name;
   }
 }

@@ -77,5 +77,16 @@ TEST(Versions, AWeakNeedMayBeMissing) {
   EXPECT_THAT(violations_of(fixture, "max-version GLIBC 2.17"), IsEmpty());
 }
 
+// The loader goes on without the version, and then does not find the symbol.
+TEST(Versions, AStrongSymbolsWeakNeedMayNot) {
+  Fixture fixture;
+  fixture.add("versions", "- { Name: GLIBC_2.34, Hash: 0, Flags: 2, Other: 3 }");
+  fixture.set("VERSION_OF_DLOPEN", "3");
+  EXPECT_THAT(violations_of(fixture, "max-version GLIBC 2.17"),
+              ElementsAre("versions: needs GLIBC_2.34, more than GLIBC_2.17 (libc.so.6: dlopen)"));
+  fixture.set("BINDING_OF_DLOPEN", "STB_WEAK");
+  EXPECT_THAT(violations_of(fixture, "max-version GLIBC 2.17"), IsEmpty());
+}
+
 }  // namespace
 }  // namespace gpuprof::elfgate
