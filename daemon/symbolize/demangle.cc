@@ -9,6 +9,8 @@
 #include <memory>
 #include <utility>
 
+#include "daemon/symbolize/rust_demangle.h"
+
 #if defined(GPUPROF_DEMANGLE_CALLBACK)
 // libstdc++'s demangler with a callback for each piece of output (libiberty's cp-demangle.c). It
 // allocates nothing on the heap, so leaving it by longjmp loses nothing; abi::__cxa_demangle would
@@ -100,6 +102,8 @@ std::string undo_rust_escapes(std::string_view name) {
 }  // namespace
 
 std::string demangle(const std::string& name) {
+  if (name.starts_with("_R") && name.size() <= kMaxMangledBytes)
+    return demangle_rust_v0(name, kMaxDemangledBytes).value_or(name);
   if (!name.starts_with("_Z") && !name.starts_with("___Z")) return name;
   if (name.size() > kMaxMangledBytes) return name;
   std::string text = demangle_cxx(name);

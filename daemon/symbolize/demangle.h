@@ -12,8 +12,8 @@ namespace gpuprof::symbolize {
 inline constexpr size_t kMaxMangledBytes = 16384;
 inline constexpr size_t kMaxDemangledBytes = 65536;
 
-// The readable form of a C++ (Itanium ABI) or Rust legacy symbol; the name itself for anything
-// else: C names, Rust v0 (_R...), names that are too long, malformed, or that would demangle to
+// The readable form of a C++ (Itanium ABI) or Rust (legacy and v0) symbol; the name itself for
+// anything else: C names, names that are too long, malformed, or that would demangle to
 // more than kMaxDemangledBytes (substitutions can double the length at every step).
 std::string demangle(const std::string& name);
 

@@ -148,7 +148,9 @@ def perf_map() -> dict[str, bytes]:
 
 def names() -> dict[str, bytes]:
     mangled = [b"_ZN3cub11BlockReduceIfLi256ELNS_20BlockReduceAlgorithmE2ELi1ELi1EE3SumEf",
-               b"_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", b"_ZNSt6vectorIiSaIiEE9push_backEOi"]
+               b"_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", b"_ZNSt6vectorIiSaIiEE9push_backEOi",
+               b"_RNCNvXCsjMaewn57Afh_1tINtB4_1ShKj2_EINtB4_2TrFG_RL0_hExE2go0B4_", b"_RNvMs_CsjM_1tINtB4_1CKb1_Kcfc_Kln5_E1cB4_",
+               b"_RINvNtCsj_1tu11ncode_cta3gu9gre_6ka8iFUKCPhOStDG_NtC1a1bp1cuEL_EuEB4_"]
     maps = [b"7f00-8f00 r-xp 00001000 fd:01 1234    /usr/lib/a\\040b.so (deleted)", b"7ff0-8000 rw-p 0 00:00 0 [stack]",
             b"1234 (a) b) S 1 " + b"5 " * 40]
     return {str(i): text for i, text in enumerate(mangled + maps)}
