@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -34,6 +35,15 @@ static void fail(const char* what) {
 static void limit(int resource) {
   const struct rlimit none = {0, 0};
   if (setrlimit(resource, &none) != 0) fail("setrlimit");
+}
+
+/* RLIMIT_MEMLOCK says nothing to a process with CAP_IPC_LOCK. */
+static void check_memlock(void) {
+  static char byte;
+  if (mlock(&byte, 1) == 0) {
+    fprintf(stderr, "host: memory can be locked though the limit is 0\n");
+    _exit(2);
+  }
 }
 
 /* As a container's seccomp profile may. */
@@ -135,6 +145,7 @@ static int other_libraries(char** all, char** argv, int left) {
 }
 
 static void enter_state(int argc, char** argv) {
+  int memlock_limited = 0;
   for (int i = 2; i < argc; ++i) {
     const int taken = other_libraries(argv, argv + i, argc - i);
     i += taken;
@@ -148,11 +159,13 @@ static void enter_state(int argc, char** argv) {
       limit(RLIMIT_FSIZE);
     } else if (strcmp(argv[i], "--no-memlock") == 0) {
       limit(RLIMIT_MEMLOCK);
+      memlock_limited = 1;
     } else {
       fprintf(stderr, "host: unknown option %s\n", argv[i]);
       _exit(2);
     }
   }
+  if (memlock_limited) check_memlock();
 }
 
 int main(int argc, char** argv) {
