@@ -24,8 +24,7 @@ struct Waiting {
   uint64_t since_ns;
   uint32_t class_id;
   uint32_t process;
-  uint32_t fingerprint;
-  uint32_t reserved;
+  uint64_t fingerprint;
 };
 
 }  // namespace
@@ -67,7 +66,7 @@ class Joiner::Impl {
 
  private:
   void add_exec(uint32_t slot, Process& p, const gpuprof_exec_v1& exec);
-  void join_exact(Process& p, Launch& launch, uint32_t class_id, uint64_t time_ns, uint32_t print);
+  void join_exact(Process& p, Launch& launch, uint32_t class_id, uint64_t time_ns, uint64_t print);
   void count_weight(Launch& launch, uint32_t class_id, uint64_t time_ns);
   void resolve_oldest();
   void make_room(Process& p);
@@ -210,14 +209,14 @@ void Joiner::Impl::add_exec(uint32_t slot, Process& p, const gpuprof_exec_v1& ex
         ++stats_.executions_resolved_early;
         resolve_oldest();
       }
-      waiting_.push({launch_id, time_ns, now_ns_, class_id, slot, fingerprint(exec), 0},
+      waiting_.push({launch_id, time_ns, now_ns_, class_id, slot, fingerprint(exec)},
                     limits_.max_waiting);
     }
   }
 }
 
 void Joiner::Impl::join_exact(Process& p, Launch& launch, uint32_t class_id, uint64_t time_ns,
-                              uint32_t print) {
+                              uint64_t print) {
   if (launch.executed && launch.last_execution == print) {
     --p.window.received;
     p.window.received_ns -= time_ns;

@@ -24,11 +24,11 @@ struct Launch {
 
   uint64_t weight_q32 = 0;
   uint64_t last_use_ns = 0;
+  uint64_t last_execution = 0;  // fingerprint of the latest one: a repetition is a duplicate
   StackId stack = kNoStack;
   uint32_t tid = 0;
   uint32_t window = 0;               // in which `groups` count; they start anew with each window
   uint32_t groups[kMaxGroups] = {};  // whose weights hold this launch already
-  uint32_t last_execution = 0;       // fingerprint of the latest one: a repetition is a duplicate
   uint32_t name = 0;  // low half of the kernel's name id, 0 where the launch did not tell it
   uint8_t group_count = 0;
   bool is_graph = false;

@@ -39,7 +39,7 @@ void PcJoiner::add(uint32_t slot, std::span<const gpuprof_pc_sample_v1> samples)
   }
 }
 
-void PcJoiner::note_execution(const ClassKey& key, uint64_t launch, uint32_t fingerprint) {
+void PcJoiner::note_execution(const ClassKey& key, uint64_t launch, uint64_t fingerprint) {
   executions_.add(launch, key, fingerprint, limits_.max_serialized_executions);
 }
 

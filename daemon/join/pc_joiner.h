@@ -25,7 +25,7 @@ class PcJoiner {
 
   void add(uint32_t slot, std::span<const gpuprof_pc_sample_v1> samples);
   // A kernel that PC samples may name by its correlation.
-  void note_execution(const ClassKey& key, uint64_t launch, uint32_t fingerprint);
+  void note_execution(const ClassKey& key, uint64_t launch, uint64_t fingerprint);
   void advance(uint64_t now_ns);
   // Nothing waits any more; the rows of `spread` are about to become the result's.
   void resolve_all();

@@ -14,14 +14,14 @@ namespace gpuprof::join {
 
 struct SerializedExecution {
   ClassKey key;
-  uint32_t fingerprint = 0;
+  uint64_t fingerprint = 0;
   bool is_shared = false;  // several executions have this correlation: a graph's
 };
 
 // The latest ones: at least half of `limit`, at most `limit`. One thread.
 class SerializedExecutions {
  public:
-  void add(uint64_t launch, const ClassKey& key, uint32_t fingerprint, size_t limit) {
+  void add(uint64_t launch, const ClassKey& key, uint64_t fingerprint, size_t limit) {
     const Key at_key{launch, key.process};
     if (SerializedExecution* known = look_up(at_key)) {
       if (known->fingerprint != fingerprint) known->is_shared = true;

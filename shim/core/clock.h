@@ -18,6 +18,10 @@ namespace gpuprof::shim {
 uint64_t monotonic_ns();
 // CLOCK_MONOTONIC_COARSE, ns: a few ns to read, 1-10 ms resolution; for windows only.
 uint64_t monotonic_coarse_ns();
+// From since_ns to now_ns; 0 if another thread has read the clock later than this one.
+constexpr uint64_t elapsed_ns(uint64_t since_ns, uint64_t now_ns) {
+  return now_ns > since_ns ? now_ns - since_ns : 0;
+}
 
 class ClockConverter {
  public:

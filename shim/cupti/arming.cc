@@ -256,8 +256,8 @@ void Arming::step(const shim::Demand& demand, uint64_t now_ns) noexcept {
       break;
     case Phase::kDisarming:
       if (wanted) resume();
-      if (quirks_.no_disarm && now_ns > drain_since_ns_ &&
-          now_ns - drain_since_ns_ >= kDrainTimeoutNs && phase() == Phase::kDisarming) {
+      if (quirks_.no_disarm && shim::elapsed_ns(drain_since_ns_, now_ns) >= kDrainTimeoutNs &&
+          phase() == Phase::kDisarming) {
         discarding_.store(true, std::memory_order_relaxed);
       }
       flush(now_ns);
@@ -363,7 +363,7 @@ void Arming::drain(bool wanted, uint64_t now_ns) noexcept {
   const Guard guard = Guard::lock();
   if (phase() != Phase::kDraining) return;
   // The callback that began the drain may have read the clock after this round did.
-  const uint64_t waited_ns = now_ns > drain_since_ns_ ? now_ns - drain_since_ns_ : 0;
+  const uint64_t waited_ns = shim::elapsed_ns(drain_since_ns_, now_ns);
   if (armed_ && waited_ns < kDrainGraceNs) return;
   if (armed_ && !drain_flushed_) {
     drain_flushed_ = true;

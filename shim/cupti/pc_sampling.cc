@@ -49,7 +49,8 @@ void PcSampling::look(CUcontext context, uint32_t context_id, bool captured,
     shim::count_pc(GPUPROF_PC_COUNT_SKIPPED_CAPTURE);
     return;
   }
-  step(guard, context, context_id, now_ns);
+  // Read again: others have stored later times while this thread came to the Guard.
+  step(guard, context, context_id, shim::monotonic_ns());
   thread->context = context;
   thread->stamp = stamp_.load(std::memory_order_relaxed);
 }
@@ -199,12 +200,12 @@ void PcSampling::bury(const Guard& /*guard*/) noexcept {
 
 /// Whether nothing was launched in `on` for so long that a launch of another context may switch it.
 bool PcSampling::is_stray(const PcContext& on, uint64_t now_ns) const noexcept {
-  return now_ns - last_launch_ns_[index_of(on)] >= kStrayNs;
+  return shim::elapsed_ns(last_launch_ns_[index_of(on)], now_ns) >= kStrayNs;
 }
 
 /// Contexts that nothing is launched in any more are switched off in the launches of others.
 void PcSampling::end_strays(const Guard& guard, uint64_t now_ns) noexcept {
-  if (contexts_on_ == 0 || now_ns - changed_ns_ < kStrayNs) return;
+  if (contexts_on_ == 0 || shim::elapsed_ns(changed_ns_, now_ns) < kStrayNs) return;
   for (PcContext& other : contexts_) {
     if (other.on() && must_end(other) && is_stray(other, now_ns)) end(guard, other);
   }
@@ -367,7 +368,7 @@ void PcSampling::heal(const Guard& guard, PcContext& on, uint64_t now_ns) noexce
   const uint32_t number = on.device();
   Device& device = devices_[number];
   heal_due_[index_of(on)] = false;
-  if (now_ns - device.healed_ns > kHealForgetNs) device.heals = 0;
+  if (shim::elapsed_ns(device.healed_ns, now_ns) > kHealForgetNs) device.heals = 0;
   const CUcontext context = on.handle();
   const uint32_t id = on.id();
   if (device.heals >= kMostHeals) {

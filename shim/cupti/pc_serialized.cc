@@ -16,13 +16,14 @@ bool PcSampling::window_due() const noexcept {
 }
 
 bool PcSampling::holds_flushes(const Guard& /*guard*/, uint64_t now_ns) const noexcept {
-  return window_.load(std::memory_order_relaxed) && now_ns - window_began_ns_ < kStrayNs;
+  return window_.load(std::memory_order_relaxed) &&
+         shim::elapsed_ns(window_began_ns_, now_ns) < kStrayNs;
 }
 
 /// In a launch-exit callback of the context: opens or closes its window when it is time.
 void PcSampling::step_window(const Guard& guard, PcContext& on, uint64_t now_ns) noexcept {
   if (on.serializing()) {
-    const bool over = now_ns - window_began_ns_ >= kWindowNs || seen() != 0;
+    const bool over = shim::elapsed_ns(window_began_ns_, now_ns) >= kWindowNs || seen() != 0;
     if (over) close_window(guard, on, true, now_ns);
     return;
   }
@@ -92,7 +93,7 @@ void PcSampling::close_window(const Guard& guard, PcContext& on, bool may_switch
 void PcSampling::window_over() noexcept {
   window_.store(false);
   const uint64_t end_ns = shim::monotonic_ns();
-  uint64_t pause_ns = (kWindowShare - 1) * (end_ns - window_began_ns_);
+  uint64_t pause_ns = (kWindowShare - 1) * shim::elapsed_ns(window_began_ns_, end_ns);
   if (first_window_ && pause_ns > kFirstPauseNs) pause_ns = kFirstPauseNs;
   first_window_ = false;
   window_due_ns_.store(end_ns + pause_ns, std::memory_order_relaxed);
@@ -100,7 +101,8 @@ void PcSampling::window_over() noexcept {
 
 /// A window of a context that launches nothing any more.
 void PcSampling::close_stray_window(const Guard& guard, uint64_t now_ns) noexcept {
-  if (!window_.load(std::memory_order_relaxed) || now_ns - window_began_ns_ < kStrayNs) return;
+  if (!window_.load(std::memory_order_relaxed)) return;
+  if (shim::elapsed_ns(window_began_ns_, now_ns) < kStrayNs) return;
   for (PcContext& on : contexts_) {
     if (on.on() && on.serializing() && is_stray(on, now_ns)) close_window(guard, on, true, now_ns);
   }

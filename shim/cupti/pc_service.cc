@@ -109,7 +109,7 @@ void PcSampling::retry(uint64_t now_ns) noexcept {
 
 /// Makes the launches drain, once in 100 ms, and drains itself where there were none.
 void PcSampling::drain_idle(const Guard& guard, uint64_t now_ns) noexcept {
-  if (contexts_on_ == 0 || now_ns - last_round_ns_ < kRoundNs) return;
+  if (contexts_on_ == 0 || shim::elapsed_ns(last_round_ns_, now_ns) < kRoundNs) return;
   last_round_ns_ = now_ns;
   bury(guard);
   const bool launched = launched_.exchange(false, std::memory_order_relaxed);
@@ -134,7 +134,7 @@ void PcSampling::finish() noexcept {
     config_ = PcConfig{};
     changed();
     on = contexts_on_ != 0;
-    const uint64_t since_ns = shim::monotonic_ns() - enabled_ns_;
+    const uint64_t since_ns = shim::elapsed_ns(enabled_ns_, shim::monotonic_ns());
     if (since_ns + wait_ns < kFirstDecoderNs) wait_ns = kFirstDecoderNs - since_ns;
   }
   if (!on || arming().phase() == Phase::kInert) return;

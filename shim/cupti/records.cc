@@ -31,6 +31,7 @@ constexpr bool check_kernel() {
   SAME(KernelRecord, dynamic_shared_bytes, dynamicSharedMemory);
   SAME(KernelRecord, correlation, correlationId);
   SAME(KernelRecord, name, name);
+  SAME(KernelRecord, launch_type, launchType);
   SAME(KernelRecord, graph_node_id, graphNodeId);
   SAME(KernelRecord, graph_id, graphId);
   return true;

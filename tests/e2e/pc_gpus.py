@@ -174,6 +174,53 @@ def case_two_gpus(build):
         bench.close()
 
 
+BOTH = """let loops 1000000
+set clock_khz 1000000
+kernel work duration=100us
+thread first on=main
+  loop $loops
+    path a/b
+    launch work
+  end
+thread second device=1
+  loop $loops
+    path c
+    launch work
+  end
+"""
+
+
+def own_threads(build, tier):
+    """One process launches on two GPUs, each from a thread of its own, and the clock is read early: no thread switches
+    sampling in the context of another one that launches there, which hangs (the fake's rule pc-other-thread)."""
+    bench = Gpus(build)
+    try:
+        bench.session.write_text(BOTH)
+        preload = bench.build / "tests/e2e/workload/libworkload_late_clock.so"
+        target = bench.start("target", FAKE_CUDA_DEVICES=2, LATE_CLOCK="10:3000", LD_PRELOAD=bench.preload(preload))
+        daemon = bench.attach_to([target], tier)
+        if tier == "serialized":
+            wait_for(lambda: windows(target) >= 24, "windows")
+        else:
+            wait_for(lambda: samples(target) > 0, "samples")
+        by_pid, errors, _ = bench.result(daemon)
+        counts = by_pid[target.pid]["pc_sampling"]["shim"]
+        check(counts["samples"] > 0, f"{counts}; {errors}")
+        truth = bench.end(target)
+        equal(counts["samples"], truth["pc"]["pc_delivered"], "samples delivered and counted")
+        print(f"{counts['windows']} windows, {counts['samples']} samples")
+    finally:
+        bench.close()
+
+
+def case_own_threads(build):
+    own_threads(build, "continuous")
+
+
+def case_own_threads_serialized(build):
+    own_threads(build, "serialized")
+
+
 def case_children(build):
     """`run`: a program and one that starts beside it are armed by their environment, both on one GPU."""
     bench = Gpus(build)

@@ -8,7 +8,7 @@ foreach(case continuous documented_keys late_attach views saved_cubins short_liv
   set_tests_properties(pc_sampling.${case} PROPERTIES LABELS "e2e" TIMEOUT ${timeout} SKIP_RETURN_CODE 77 RUN_SERIAL ON)
 endforeach()
 # One process samples a GPU (pc_gpus.py).
-foreach(case one_gpu one_gpu_serialized two_gpus children)
+foreach(case one_gpu one_gpu_serialized two_gpus own_threads own_threads_serialized children)
   add_test(NAME pc_gpus.${case} COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/pc_gpus.py ${case}
     --build ${CMAKE_BINARY_DIR})
   set_tests_properties(pc_gpus.${case} PROPERTIES LABELS "e2e" TIMEOUT ${timeout} SKIP_RETURN_CODE 77 RUN_SERIAL ON)

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fake_cuda/cupti/pc_hooks.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <atomic>
 
 #include "tests/fake_cuda/cupti/pc_sampler.h"
 #include "tests/fake_cuda/cupti/state.h"
@@ -15,7 +19,39 @@ std::vector<uint32_t>& gone_modules() {
   return *gone;
 }
 
+/// The last launch of each context, while one of them is sampled.
+struct LastLaunch {
+  std::atomic<CUcontext> context{nullptr};
+  std::atomic<int> tid{0};
+  std::atomic<uint64_t> time_ns{0};
+};
+std::array<LastLaunch, 64> last_launches;
+
+LastLaunch* last_launch_in(CUcontext context, bool make) {
+  for (LastLaunch& last : last_launches) {
+    CUcontext found = last.context.load();
+    if (found == nullptr && !make) return nullptr;
+    if (found == nullptr && last.context.compare_exchange_strong(found, context)) return &last;
+    if (found == context) return &last;
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+void pc_launched(CUcontext context) {
+  if (cupti().pc_enabled.load(std::memory_order_relaxed) == 0) return;
+  if (LastLaunch* last = last_launch_in(context, true)) {
+    last->tid.store(gettid());
+    last->time_ns.store(driver_interface()->now());
+  }
+}
+
+bool pc_launched_elsewhere(CUcontext context) {
+  const LastLaunch* last = last_launch_in(context, false);
+  if (last == nullptr || last->tid.load() == gettid()) return false;
+  return driver_interface()->now() < last->time_ns.load() + 500'000'000;
+}
 
 uint64_t own_crc(const char* image, size_t size) {
   uint32_t hash = 2166136261u;  // FNV-1a

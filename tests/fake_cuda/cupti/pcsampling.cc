@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "tests/fake_cuda/cupti/gpu_lock.h"
+#include "tests/fake_cuda/cupti/pc_hooks.h"
 #include "tests/fake_cuda/cupti/pc_sampler.h"
 #include "tests/fake_cuda/cupti/state.h"
 
@@ -43,6 +44,17 @@ void check_place(const char* name, Inside elsewhere = Inside::kLaunchExit) {
     driver_interface()->violation("pc-thread",
                                   "%s outside a launch-EXIT callback while the app launches", name);
   }
+}
+
+/// To the threads that launch in a context one of another context is a helper thread.
+/// `elsewhere`: a place where it may be called whoever launches there.
+void check_owner(const char* name, CUcontext context, Inside elsewhere = Inside::kLaunchExit) {
+  const ThreadState& thread = driver_interface()->thread();
+  if (thread.inside == elsewhere && elsewhere != Inside::kLaunchExit) return;
+  if (context == nullptr || context == thread.context || !pc_launched_elsewhere(context)) return;
+  driver_interface()->violation(
+      "pc-other-thread",
+      "%s of a context that another thread launches in, from one of another context", name);
 }
 
 /// The injected failure of an operation, or CUPTI_SUCCESS.
@@ -246,6 +258,7 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingDisable(CUpti_PCSamplingDisableParams* pa
   if (driver_interface() == nullptr) return fail(CUPTI_ERROR_UNKNOWN);
   Entry entry("cuptiPCSamplingDisable");
   check_place("cuptiPCSamplingDisable");
+  if (params != nullptr) check_owner("cuptiPCSamplingDisable", params->ctx);
   const Switching switching;
   const auto bad = refused(params, CUpti_PCSamplingDisableParamsSize, kDisable);
   if (bad != CUPTI_SUCCESS) return fail(bad);
@@ -286,6 +299,7 @@ FAKE_EXPORT CUptiResult cuptiPCSamplingStop(CUpti_PCSamplingStopParams* params) 
   Entry entry("cuptiPCSamplingStop");
   // In a launch's ENTER too: the last moment before a kernel that must not be serialized.
   check_place("cuptiPCSamplingStop", Inside::kLaunchEnter);
+  if (params != nullptr) check_owner("cuptiPCSamplingStop", params->ctx, Inside::kLaunchEnter);
   const auto bad = refused(params, CUpti_PCSamplingStopParamsSize, kStop);
   if (PcSampler* asked = params == nullptr ? nullptr : find_pc_sampler(params->ctx))
     asked->stop_tried = true;

@@ -100,6 +100,7 @@ void stick(const ApiCall& call) {
 
 void on_api(ApiCall& call, CUpti_ApiCallbackSite site) {
   report_fatal_error();
+  if (call.launch && site == CUPTI_API_EXIT) pc_launched(call.context);
   const bool wanted = callback_enabled(call.domain, call.cbid);
   const bool enabled = wanted && !quirk_swallows(call);
   if (wanted && confused_by(call)) {

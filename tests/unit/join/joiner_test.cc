@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "daemon/join/execution_key.h"
 #include "tests/unit/join/records.h"
 
 namespace gpuprof::join {
@@ -276,6 +277,29 @@ TEST(Joiner, RepeatedExecutionIsCountedNotJoined) {
   EXPECT_EQ(result.processes[0].window.received, 5u);
   EXPECT_EQ(result.processes[0].window.check(), "");
   EXPECT_EQ(by_stack(result), (std::map<StackId, Sum>{{1, {5, 50}}}));
+}
+
+// Alike in 32 bits of their fingerprints: 400,000 nodes have some twenty such pairs.
+TEST(Joiner, NodesThatHashAlikeAreNoDuplicates) {
+  std::map<uint32_t, uint64_t> seen;
+  uint64_t pairs = 0;
+  const auto node = [](uint64_t index) {
+    gpuprof_exec_v1 record = exec(1, 9, 10);
+    record.graph_id = 77;
+    record.graph_node = index;
+    return record;
+  };
+  for (uint64_t index = 1; index <= 400'000; ++index) {
+    const auto [at, is_new] = seen.emplace(static_cast<uint32_t>(fingerprint(node(index))), index);
+    if (is_new) continue;
+    ++pairs;
+    Joiner joiner;
+    joiner.add_launch(kProcess, launch(1, 1.0, 1, GPUPROF_KIND_GRAPH), 1, 1);
+    add(joiner, node(at->second));
+    add(joiner, node(index));
+    ASSERT_EQ(joiner.finish_window().processes[0].window.duplicates, 0u);
+  }
+  EXPECT_GT(pairs, 0u);
 }
 
 TEST(Joiner, RepeatedLaunchKeepsTheFirst) {

@@ -63,7 +63,10 @@ TEST(CuptiDecline, NothingFoundNamesEverySoname) {
   // Not even the real CUPTI of a developer's machine: the driver is older than all of them.
   const std::string line = declined(
       {{"GPU_PROFILED_CUPTI_PATH", ""}, {"FAKE_CUDA_DRIVER", "11040"}}, GPUPROF_REASON_NO_CUPTI);
-  expect_one_line(line, "libcupti.so.11.8: not found");
+  expect_one_line(line, "libcupti.so.13, libcupti.so.12: not tried, newer");
+  // Where there is no toolkit its folders follow in the same breath.
+  expect_one_line(line, "; libcupti.so.11.8");
+  expect_one_line(line, ": not found");
 }
 
 TEST(CuptiDecline, DirectoryWithOnlyANewerCupti) {
