@@ -11,6 +11,7 @@
 
 #include "daemon/symbolize/demangle.h"
 #include "daemon/symbolize/file_symbols.h"
+#include "daemon/symbolize/jit_dump.h"
 #include "daemon/symbolize/perf_map.h"
 #include "daemon/unwind/address_space.h"
 #include "daemon/unwind/elf_file.h"
@@ -90,7 +91,7 @@ SourceFrame perf_map_frame(std::string_view name) {
 class Symbolizer::Impl {
  public:
   Impl(std::shared_ptr<unwind::AddressSpace> space, SymbolCache& cache)
-      : space_(std::move(space)), cache_(cache), perf_map_(*space_) {}
+      : space_(std::move(space)), cache_(cache), jit_dump_(*space_), perf_map_(*space_) {}
 
   uint64_t add_frame(const SourceFrame& frame) {
     if (added_.size() >= kMaxAddedFrames) return 0;
@@ -120,10 +121,9 @@ class Symbolizer::Impl {
       const bool jit = mapping->kind == MappingKind::kJit;
       const std::string& path = jit ? kJitPath : mapping->path;
       result.module = absolute_module(path, mapping->start, mapping->end);
-      const std::string_view name = jit ? perf_map_.find(pc) : std::string_view();
-      if (!name.empty()) result.frames.push_back(perf_map_frame(name));
+      if (jit) name_generated(pc, result.frames);
       // A name may still come: generated code runs before its line is written.
-      if (jit && name.empty()) return unnamed_ = std::move(result);
+      if (jit && result.frames.empty()) return unnamed_ = std::move(result);
     }
     return pcs_.emplace(pc, std::move(result)).first->second;
   }
@@ -139,6 +139,18 @@ class Symbolizer::Impl {
     unnamed_.module = absolute_module(kPythonPath, index, index + 1);
     if (index < added_.size()) unnamed_.frames.push_back(added_[index]);
     return unnamed_;
+  }
+
+  // A dump has more than a perf map: lines.
+  void name_generated(uint64_t pc, std::vector<SourceFrame>& frames) {
+    if (const auto code = jit_dump_.find(pc)) {
+      SourceFrame frame = perf_map_frame(code->name);
+      if (!code->file.empty()) frame.file = code->file;
+      frame.line = code->line;
+      frames.push_back(std::move(frame));
+    } else if (const std::string_view name = perf_map_.find(pc); !name.empty()) {
+      frames.push_back(perf_map_frame(name));
+    }
   }
 
   uint32_t file_module(const Mapping& mapping) {
@@ -176,6 +188,7 @@ class Symbolizer::Impl {
 
   std::shared_ptr<unwind::AddressSpace> space_;
   SymbolCache& cache_;
+  JitDump jit_dump_;
   PerfMap perf_map_;
   std::vector<Module> modules_;
   std::map<std::shared_ptr<ElfFile>, uint32_t> by_file_;

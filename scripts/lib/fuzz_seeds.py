@@ -146,6 +146,18 @@ def perf_map() -> dict[str, bytes]:
     return {"map": b"7f0000001000 80 py::main:/srv/a.py\n7f0000001040 20 py::inner:/srv/a.py\nzz bad\n10 10\n"}
 
 
+def jit_dump() -> dict[str, bytes]:
+    def record(kind: int, body: bytes) -> bytes:
+        return struct.pack("<IIQ", kind, 16 + len(body), 7) + body
+
+    header = struct.pack("<IIIIIIQQ", 0x4A695444, 1, 40, 62, 0, 1, 0, 0)
+    lines = record(2, struct.pack("<QQ", 0x2000, 2) + struct.pack("<QII", 0x2000, 4, 0) + b"/a.py\0" +
+                   struct.pack("<QII", 0x2010, 5, 0) + b"\xff\0")
+    load = record(0, struct.pack("<IIQQQQ", 1, 1, 0x2000, 0x2000, 0x40, 2) + b"py::f:/a.py\0" + bytes(0x40))
+    move = record(1, struct.pack("<IIQQQQQ", 1, 1, 0x1000, 0x2000, 0x1000, 0x40, 2))
+    return {"dump": header + lines + load + move + record(3, b""), "load": header + load}
+
+
 def names() -> dict[str, bytes]:
     mangled = [b"_ZN3cub11BlockReduceIfLi256ELNS_20BlockReduceAlgorithmE2ELi1ELi1EE3SumEf",
                b"_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", b"_ZNSt6vectorIiSaIiEE9push_backEOi",
@@ -232,7 +244,7 @@ def python() -> dict[str, bytes]:
 
 SEEDS = {"cubin": cubin, "cubin_lines": cubin_lines, "usdt_notes": usdt_notes, "eh_frame": eh_frame,
          "debug_pair": debug_pair, "elf_file": elf_file, "elfgate": elfgate,
-         "perf_map": perf_map, "names": names, "memfd": memfd, "python": python, "records": records}
+         "perf_map": perf_map, "jit_dump": jit_dump, "names": names, "memfd": memfd, "python": python, "records": records}
 
 
 def main() -> None:
