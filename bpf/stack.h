@@ -29,10 +29,31 @@ static long note_vma(struct task_struct *task, struct vm_area_struct *vma, void 
 #define MAIN_STACK_SPAN (64ull << 20)
 
 /*
+ * The thread's descriptor if it may end the stack that `sp` is on, else 0. The C libraries put it
+ * at the outer end of a thread's stack, and on x86-64 the thread pointer, in task->thread.fsbase
+ * since the thread's clone, is its address: all frames lie below.
+ */
+static __always_inline u64 descriptor_above(u64 sp)
+{
+#if defined(__TARGET_ARCH_x86)
+	struct task_struct *task = (void *)bpf_get_current_task();
+	u64 descriptor = 0;
+
+	if (bpf_core_field_exists(task->thread.fsbase))
+		descriptor = BPF_CORE_READ(task, thread.fsbase);
+	if (descriptor > sp && descriptor - sp < MAIN_STACK_SPAN)
+		return descriptor;
+#endif
+	return 0;
+}
+
+/*
  * The stack's top, and how it was found in *flags. exec leaves untouched pages between the main
  * thread's first frame and the end of its mapping, and reading into them keeps nothing (trap 2), so
- * there the top is what exec noted in mm->start_stack. bpf_find_vma fails when another thread holds
- * the mmap lock for writing.
+ * there the top is what exec noted in mm->start_stack. Of other threads the descriptor comes before
+ * the end of the mapping: with glibc 2.42 threads' stacks, and what lies between them, are one
+ * mapping, since their guard pages are none of their own. bpf_find_vma fails when another thread
+ * holds the mmap lock for writing.
  */
 static __always_inline u64 stack_top(u64 sp, u32 *flags)
 {
@@ -44,12 +65,14 @@ static __always_inline u64 stack_top(u64 sp, u32 *flags)
 
 		if (!bpf_find_vma((void *)bpf_get_current_task_btf(), sp, note_vma, &extent, 0) &&
 		    extent.end > sp) {
+			u64 descriptor = descriptor_above(sp);
+
 			if (sp < start_stack && extent.start <= start_stack &&
 			    start_stack < extent.end) {
 				*flags = GPUPROF_STACK_MAIN_THREAD;
 				return start_stack;
 			}
-			return extent.end;
+			return descriptor && descriptor < extent.end ? descriptor : extent.end;
 		}
 	}
 	if (sp < start_stack && start_stack - sp < MAIN_STACK_SPAN) {
@@ -63,24 +86,12 @@ static __always_inline u64 stack_top(u64 sp, u32 *flags)
 /* Copied at most where nothing tells the stack's end: it may be all blind. */
 #define BLIND_BYTES 65536
 
-/*
- * Bytes to try where the stack's top is unknown. The C libraries put a thread's descriptor at the
- * outer end of its stack, and on x86-64 the thread pointer, in task->thread.fsbase since the
- * thread's clone, is its address: all frames lie below. Elsewhere, and on stacks of somebody's own
- * making, blind.
- */
+/* Bytes to try where the stack's top is unknown: blind on stacks of somebody's own making. */
 static __always_inline u64 unbounded_bytes(u64 sp)
 {
-#if defined(__TARGET_ARCH_x86)
-	struct task_struct *task = (void *)bpf_get_current_task();
-	u64 descriptor = 0;
+	u64 descriptor = descriptor_above(sp);
 
-	if (bpf_core_field_exists(task->thread.fsbase))
-		descriptor = BPF_CORE_READ(task, thread.fsbase);
-	if (descriptor > sp && descriptor - sp < MAIN_STACK_SPAN)
-		return descriptor - sp;
-#endif
-	return BLIND_BYTES;
+	return descriptor ? descriptor - sp : BLIND_BYTES;
 }
 
 /* DWARF numbering: System V x86-64 psABI figure 3.36; AADWARF64 section 4.1. */

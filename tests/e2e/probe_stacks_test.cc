@@ -183,6 +183,29 @@ TEST_P(ProbeStacks, DeepThreadIsWhole) {
   });
 }
 
+#if defined(__x86_64__)
+// As glibc 2.42 leaves them: several threads' stacks in one mapping.
+TEST_P(ProbeStacks, AThreadsStackEndsAtItsDescriptorNotWithTheMapping) {
+  begin();
+  constexpr size_t kStack = (256 << 10) + kTopOfThread, kBytes = 8 * kStack;
+  auto* memory = static_cast<uint8_t*>(
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  std::memset(memory, 0x5a, kBytes);
+  on_thread(memory + kStack, kStack, [&] {
+    volatile uint8_t frame[3000];
+    for (size_t i = 0; i < sizeof(frame); i++) frame[i] = static_cast<uint8_t>(i * 7);
+    fire_and_compare(reinterpret_cast<uintptr_t>(&frame[sizeof(frame)]));
+    EXPECT_GE(compared_, sizeof(frame));
+  });
+  const SeenLaunch& seen = sink.launches.at(0);
+  const auto end = reinterpret_cast<uintptr_t>(memory + 2 * kStack);
+  EXPECT_LE(seen.stack_address + seen.bytes.size(), end);
+  EXPECT_EQ(seen.flags, kCutByTop | (off("find-vma") ? GPUPROF_STACK_NO_BOUND : 0u));
+  munmap(memory, kBytes);
+}
+#endif
+
 // A stack of the program's own making, in the middle of readable memory: without bpf_find_vma
 // nothing tells its end, and what is copied blindly stays small.
 TEST_P(ProbeStacks, ABlindCopyIsSmall) {
