@@ -79,7 +79,7 @@ struct gpuprof_python_frame {
 GPUPROF_ASSERT_SIZE(gpuprof_python_frame, 184);
 
 /* How a chunk ended. MORE of the last one: the rest was lost, or there are more than the chunks
- * hold. */
+ * hold. Behind a WHOLE one may be the thread's frames in another interpreter. */
 enum gpuprof_python_end {
   GPUPROF_PYTHON_MORE = 0,
   GPUPROF_PYTHON_WHOLE = 1, /* with the thread's outermost frame */
@@ -87,7 +87,7 @@ enum gpuprof_python_end {
 };
 
 struct gpuprof_python_chunk {
-  uint32_t first; /* index of frames[0] in the thread's stack */
+  uint32_t number; /* among the launch's */
   uint32_t count;
   uint32_t end; /* enum gpuprof_python_end */
   uint32_t zero;
@@ -111,8 +111,10 @@ struct gpuprof_python {
   uint32_t code_window;         /* likewise in a code object */
   uint32_t window_code;         /* in a frame's window: its code object, low bits are tags */
   uint32_t window_previous;     /* likewise its caller */
+  uint32_t every_interpreter;   /* whether the thread's frames in others are wanted, too */
+  uint32_t zero;
 };
-GPUPROF_ASSERT_SIZE(gpuprof_python, 64);
+GPUPROF_ASSERT_SIZE(gpuprof_python, 72);
 
 /* Per-CPU counters of the BPF side, one array slot each; the daemon sums them. */
 enum gpuprof_bpf_counter {

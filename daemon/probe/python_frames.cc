@@ -7,20 +7,21 @@ namespace gpuprof::probe {
 
 bool PythonFrames::add(const gpuprof_ring_header& header, const gpuprof_python_chunk& chunk) {
   if (chunk.count > GPUPROF_PYTHON_CHUNK_FRAMES || chunk.end > GPUPROF_PYTHON_FAULT ||
-      chunk.first >= GPUPROF_PYTHON_CHUNK_FRAMES * GPUPROF_PYTHON_MAX_CHUNKS)
+      chunk.number >= GPUPROF_PYTHON_MAX_CHUNKS)
     return false;
   if (threads_.size() >= kMaxThreads && !threads_.contains(key_of(header))) threads_.clear();
   Pending& pending = threads_[key_of(header)];
   const bool same = pending.seq == header.seq && pending.exec_id == header.exec_id &&
                     pending.start_boottime == header.start_boottime;
-  if (chunk.first == 0 || !same) {
+  if (chunk.number == 0 || !same) {
     pending = {.start_boottime = header.start_boottime,
                .seq = header.seq,
                .exec_id = header.exec_id,
                .frames = {std::move(pending.frames.frames), GPUPROF_PYTHON_MORE}};
     pending.frames.frames.clear();
   }
-  if (pending.frames.frames.size() != chunk.first) return true;  // one before it was lost
+  if (pending.chunks != chunk.number) return true;  // one before it was lost
+  ++pending.chunks;
   pending.frames.frames.insert(pending.frames.frames.end(), chunk.frames,
                                chunk.frames + chunk.count);
   pending.frames.end = chunk.end;

@@ -36,6 +36,7 @@ class PythonFrames {
     uint64_t start_boottime = 0;
     uint64_t seq = 0;
     uint32_t exec_id = 0;
+    uint32_t chunks = 0;
     Frames frames;
   };
   static uint64_t key_of(const gpuprof_ring_header& header) {

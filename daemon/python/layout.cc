@@ -73,6 +73,7 @@ Layout layout_312() {
   out.walk.window_code = 0;
   out.walk.code_window = 68;
   out.entry = EntryRule::kOwner;
+  out.walk.every_interpreter = 1;
   out.window_entry = 70;
   out.code_bytes = 192;
   out.code_first_line = 68;

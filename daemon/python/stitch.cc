@@ -34,6 +34,11 @@ std::vector<FrameRun> runs_of(const Layout& layout, std::span<const gpuprof_pyth
   }
   // The copy ended inside a run.
   if (begin < frames.size()) runs.push_back({begin, frames.size()});
+  // Interpreters are in no order of their calls. An entry frame is where its native one is.
+  if (layout.entry == EntryRule::kOwner) {
+    std::stable_sort(runs.begin(), runs.end(),
+                     [](const FrameRun& a, const FrameRun& b) { return a.entry < b.entry; });
+  }
   return runs;
 }
 

@@ -21,6 +21,7 @@ struct FrameRun {
 };
 
 // The runs of a thread, innermost first: one for each native frame of _PyEval_EvalFrameDefault.
+// From 3.12 on the frames may be those of several interpreters, one after the other.
 std::vector<FrameRun> runs_of(const Layout& layout, std::span<const gpuprof_python_frame> frames);
 
 // What a native frame is to the interpreter.

@@ -6,6 +6,7 @@ target_link_libraries(probe_site PRIVATE gpuprof_options gpuprof::proto)
 target_include_directories(probe_site PUBLIC ${PROJECT_SOURCE_DIR})
 gpuprof_test(probe_e2e_test LABELS e2e
   SOURCES probe_fixture.cc probe_records_test.cc probe_stacks_test.cc probe_processes_test.cc probe_loss_test.cc
+          probe_python_test.cc
   LIBS probe_site gpuprof::probe
   TIMEOUT 60)
 if(GPU_PROFILED_SHIM)

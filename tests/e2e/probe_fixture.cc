@@ -26,6 +26,8 @@ void KeepingSink::on_launch(const EventSource& from, const gpuprof_launch_v1& r,
     seen.stack_top = stack->stack_top;
     seen.flags = stack->flags;
     seen.bytes.assign(stack->bytes.begin(), stack->bytes.end());
+    seen.python.assign(stack->python.begin(), stack->python.end());
+    seen.python_end = stack->python_end;
   }
   launches.push_back(std::move(seen));
 }

@@ -30,6 +30,8 @@ struct SeenLaunch {
   uint64_t stack_top = 0;
   uint32_t flags = 0;
   std::vector<uint8_t> bytes;
+  std::vector<gpuprof_python_frame> python;
+  uint32_t python_end = 0;
 };
 
 struct SeenName {

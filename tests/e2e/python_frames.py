@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Python frames on the call paths, against what the interpreter itself said of each launch (python/nested.py).
+"""Python frames on the call paths, against what the interpreter itself said of each launch (python/*.py).
 
-usage: python_frames.py run|perf|attach|off --build BUILD [--interpreter PATH | --root ROOT]
+usage: python_frames.py run|perf|attach|interpreters|off --build BUILD [--interpreter PATH | --root ROOT]
 Without either, the interpreter that runs this. --root: an interpreter of scripts/python-proof, ROOT/interpreter says how
 it is started. perf: with CPython's own trampolines (`-X perf`, 3.12 and later). off: with `--python off`."""
 
@@ -16,15 +16,17 @@ import sys
 from bench import Bench, PATIENCE, check, check_documented, equal, run_named_case, wait_for, wait_for_memfd
 import pprof_raw
 
-SCRIPT = pathlib.Path(__file__).parent / "python/nested.py"
+SCRIPTS = pathlib.Path(__file__).parent / "python"
 ROUNDS = 100
 # Without it the first launches would come before gpu-profiled knows the process; real CUDA takes as long to start.
 PAUSE = 2
 UNNAMED = "[python]"
+# What code is called that is freed when it has run: of eval() and, since 3.14 by another name, of other interpreters.
+FREED = ("<string>", "<script>")
 
 
 class Truth:
-    """What nested.py wrote: by kernel the launches and the frames, innermost first."""
+    """What a script wrote: by kernel the launches and the frames, innermost first."""
 
     def __init__(self, path):
         self.stacks = {}
@@ -35,13 +37,13 @@ class Truth:
             self.launches += launches
 
     def differs(self, kernel, frames):
-        """Why these Python frames are not the kernel's, or None. Of an eval the code object may be gone: unnamed."""
+        """Why these Python frames are not the kernel's, or None. Of FREED the code object may be gone: unnamed."""
         want = self.stacks[kernel]
         if not frames or frames[0].function != "launch" or len(frames) != len(want) + 1:
             return f"{kernel}: {[f.function for f in frames]}, not launch and {want}"
         for frame, (function, file, line) in zip(frames[1:], want):
             if (frame.function, frame.file, frame.line) != (function, file, line) and not (
-                    file == "<string>" and frame.function == UNNAMED):
+                    file in FREED and frame.function == UNNAMED):
                 return f"{kernel}: {frame.function} {frame.file}:{frame.line}, not {function} {file}:{line}"
         return None
 
@@ -95,7 +97,7 @@ class Interpreter:
         how, path = (root / "interpreter").read_text().split()
         if how == "chroot":
             # The same paths inside: the shim, the fake driver and our folder are mounted there.
-            for path_in in (bench.build.resolve(), SCRIPT.parent.resolve(), bench.dir):
+            for path_in in (bench.build.resolve(), SCRIPTS.resolve(), bench.dir):
                 target = root / str(path_in).lstrip("/")
                 target.mkdir(parents=True, exist_ok=True)
                 subprocess.run(["mount", "--bind", str(path_in), str(target)], check=True)
@@ -106,8 +108,8 @@ class Interpreter:
             self.path = str(root / path.lstrip("/"))
             self.env = {"PYTHONHOME": str(root / "usr"), "EXTRA_LIBRARIES": str(root / "libraries")}
 
-    def command(self, *arguments, options=()):
-        return [*self.prefix, self.path, *options, str(SCRIPT), *[str(a) for a in arguments]]
+    def command(self, script, *arguments, options=()):
+        return [*self.prefix, self.path, "-B", *options, str(SCRIPTS / script), *[str(a) for a in arguments]]
 
     def environment(self, bench, **settings):
         env = bench.env(**settings)
@@ -118,13 +120,14 @@ class Interpreter:
         return env
 
 
-def profile_run(bench, options, *run_options, python_options=()):
+def profile_run(bench, options, *run_options, script="nested.py", rounds=ROUNDS, python_options=()):
     """The profile, the summary and the truth of a run from its start."""
     interpreter = Interpreter(bench, options)
     truth, profile, summary = bench.dir / "stacks.json", bench.dir / "run.pb.gz", bench.dir / "run.json"
+    truth.unlink(missing_ok=True)
     done = subprocess.run(
         [str(bench.daemon), "run", "--shim", str(bench.shim), "--stack-rate", "all", "-o", str(profile), "--summary-json",
-         str(summary), *run_options, "--", *interpreter.command(truth, ROUNDS, PAUSE, options=python_options)],
+         str(summary), *run_options, "--", *interpreter.command(script, truth, rounds, PAUSE, options=python_options)],
         env=interpreter.environment(bench), cwd=bench.dir, capture_output=True, text=True, timeout=180, check=False)
     check(done.returncode == 0, f"run: exit {done.returncode}: {done.stderr}")
     summary = json.loads(summary.read_text())
@@ -147,6 +150,26 @@ def perf(bench, options):
     check(len(named) > 10, f"{len(named)} call paths with names from the perf map")
 
 
+def interpreters(bench, options):
+    """Code of another interpreter on the same thread. Before 3.12 nothing tells how its frames and the main one's lie: then
+    the native stack stands for them."""
+    profile, summary, known = profile_run(bench, options, script="interpreters.py", rounds=1000)
+    if int(summary["targets"][0]["python"]["version"].split(".")[1]) >= 12:
+        judge(profile, summary, known)
+        return
+    python, loaded = summary["targets"][0]["python"], pprof_raw.load(profile)
+    shown = collections.Counter()
+    for sample in loaded.samples:
+        kernel, frames = sample.frames[-1].function, python_frames(loaded, sample)
+        shown[kernel.split("_")[0], bool(frames)] += sample.values["gpu_executions"]
+        wrong = frames and known.differs(kernel, frames)
+        check(not wrong, wrong)
+    check(shown["inner", True] == 0 and shown["kernel", True] >= 1000, f"executions with Python frames: {shown}")
+    check(0 < python["disagree"] <= 1000, f"the native stack stood: {python}")
+    print(f"Python {python['version']}: {shown['kernel', True]} executions of the main interpreter on its call paths, "
+          f"{shown['inner', False]} of another with the native stack")
+
+
 def off(bench, options):
     """The interpreter's C frames alone, and no word of Python in the summary; attached, too."""
     profile, summary, _ = profile_run(bench, options, "--python", "off")
@@ -167,7 +190,7 @@ def start(bench, options, rounds):
     """The script with an idle shim in it, and where its truth will be."""
     interpreter = Interpreter(bench, options)
     truth = bench.dir / "stacks.json"
-    process = bench.spawn(interpreter.command(truth, rounds, PAUSE),
+    process = bench.spawn(interpreter.command("nested.py", truth, rounds, PAUSE),
                           interpreter.environment(bench, CUDA_INJECTION64_PATH=bench.shim), stdout=subprocess.DEVNULL)
     wait_for_memfd(process.pid)
     return process, truth
@@ -191,5 +214,5 @@ def run_case(case, options):
 
 
 if __name__ == "__main__":
-    sys.exit(run_named_case({"run": run, "perf": perf, "attach": attach, "off": off}, __doc__, run_case,
+    sys.exit(run_named_case({"run": run, "perf": perf, "attach": attach, "interpreters": interpreters, "off": off}, __doc__, run_case,
                             interpreter={"help": "a CPython"}, root={"help": "of scripts/python-proof"}))

@@ -1,63 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches kernels of a (fake) CUDA from every kind of Python frame, for any CPython from 3.9 on, and writes what each
-launch's Python stack was: one line of JSON a distinct stack, [kernel, launches, [[function, file, line], ...] innermost
-first, without launch() itself]. Each stack launches a kernel of its own name.
+"""Launches kernels from every kind of Python frame, and writes what each launch's Python stack was (cuda_truth.py).
 
 usage: nested.py TRUTH ROUNDS [SECONDS]     pauses for SECONDS before the first launch"""
 import asyncio
 import ctypes
 import functools
-import json
 import sys
 import threading
 import time
 
+import cuda_truth
+from cuda_truth import launch
+
 truth_path, rounds = sys.argv[1], int(sys.argv[2])
-cuda = ctypes.CDLL("libcuda.so.1")
-stacks = {}
-lock = threading.Lock()
-
-
-def check(status):
-    if status != 0:
-        raise SystemExit(f"CUDA error {status}")
-
-
-check(cuda.cuInit(0))
-context, module = ctypes.c_void_p(), ctypes.c_void_p()
-check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
-check(cuda.cuCtxSetCurrent(context))
-check(cuda.cuModuleLoadData(ctypes.byref(module), b"any"))
-functions = {}
-
-
-def stack_of(frame):
-    out = []
-    while frame is not None:
-        code = frame.f_code
-        out.append((getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno))
-        frame = frame.f_back
-    return tuple(out)
-
-
-def function_of(name):
-    with lock:
-        if name not in functions:
-            function = ctypes.c_void_p()
-            check(cuda.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
-            functions[name] = function
-        return functions[name]
-
-
-def kernel_of(stack):
-    with lock:
-        entry = stacks.setdefault(stack, [f"kernel_{len(stacks)}", 0])
-        entry[1] += 1
-        return entry[0]
-
-
-def launch():
-    function = function_of(kernel_of(stack_of(sys._getframe(1)))); check(cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None))  # noqa: E501,E702
+cuda_truth.start()
 
 
 def plain():
@@ -316,7 +272,7 @@ time.sleep(float(sys.argv[3]) if len(sys.argv) > 3 else 0)
 
 
 def in_thread():
-    check(cuda.cuCtxSetCurrent(context))
+    cuda_truth.use()
     for _ in range(rounds):
         everything()
 
@@ -328,7 +284,4 @@ for _ in range(rounds):
     everything()
 for thread in threads:
     thread.join()
-check(cuda.cuCtxSynchronize())
-with open(truth_path, "w") as file:
-    for stack, (kernel, launches) in stacks.items():
-        file.write(json.dumps([kernel, launches, stack]) + "\n")
+cuda_truth.write(truth_path)

@@ -18,13 +18,13 @@ gpuprof_ring_header header(uint64_t seq, uint32_t tid = 7) {
   return out;
 }
 
-// Frames first, first + 1, ... by their addresses.
-gpuprof_python_chunk chunk(uint32_t first, uint32_t count, uint32_t end) {
+// Full chunks before it have frames 1, 2, 3, ... by their addresses.
+gpuprof_python_chunk chunk(uint32_t number, uint32_t count, uint32_t end) {
   gpuprof_python_chunk out{};
-  out.first = first;
+  out.number = number;
   out.count = count;
   out.end = end;
-  for (uint32_t i = 0; i < count; ++i) out.frames[i].address = first + i + 1;
+  for (uint32_t i = 0; i < count; ++i) out.frames[i].address = number * kChunk + i + 1;
   return out;
 }
 
@@ -37,16 +37,27 @@ void expect_frames(const PythonFrames::Frames& frames, size_t count, uint32_t en
 TEST(PythonFrames, AreKeptUntilTheirLaunchAndTakenOnce) {
   PythonFrames python;
   ASSERT_TRUE(python.add(header(5), chunk(0, kChunk, GPUPROF_PYTHON_MORE)));
-  ASSERT_TRUE(python.add(header(5), chunk(kChunk, 3, GPUPROF_PYTHON_WHOLE)));
+  ASSERT_TRUE(python.add(header(5), chunk(1, 3, GPUPROF_PYTHON_WHOLE)));
   expect_frames(python.take(header(5)), kChunk + 3, GPUPROF_PYTHON_WHOLE);
   expect_frames(python.take(header(5)), 0, GPUPROF_PYTHON_MORE);
+}
+
+TEST(PythonFrames, OfASecondInterpreterFollowTheFirstOnes) {
+  PythonFrames python;
+  python.add(header(5), chunk(0, 3, GPUPROF_PYTHON_WHOLE));
+  python.add(header(5), chunk(1, 2, GPUPROF_PYTHON_WHOLE));
+  const PythonFrames::Frames& frames = python.take(header(5));
+  ASSERT_EQ(frames.frames.size(), 5u);
+  EXPECT_EQ(frames.frames[2].address, 3u);
+  EXPECT_EQ(frames.frames[3].address, kChunk + 1);
+  EXPECT_EQ(frames.end, GPUPROF_PYTHON_WHOLE);
 }
 
 TEST(PythonFrames, OfThreadsDoNotMix) {
   PythonFrames python;
   python.add(header(5, 7), chunk(0, kChunk, GPUPROF_PYTHON_MORE));
   python.add(header(6, 8), chunk(0, 2, GPUPROF_PYTHON_WHOLE));
-  python.add(header(5, 7), chunk(kChunk, 1, GPUPROF_PYTHON_WHOLE));
+  python.add(header(5, 7), chunk(1, 1, GPUPROF_PYTHON_WHOLE));
   expect_frames(python.take(header(6, 8)), 2, GPUPROF_PYTHON_WHOLE);
   expect_frames(python.take(header(5, 7)), kChunk + 1, GPUPROF_PYTHON_WHOLE);
 }
@@ -67,10 +78,10 @@ TEST(PythonFrames, OfALaunchThatNeverCameAreNobodysElse) {
 TEST(PythonFrames, AChunkThatWasLostLeavesTheRestOut) {
   PythonFrames python;
   python.add(header(5), chunk(0, kChunk, GPUPROF_PYTHON_MORE));
-  ASSERT_TRUE(python.add(header(5), chunk(2 * kChunk, 1, GPUPROF_PYTHON_WHOLE)));
+  ASSERT_TRUE(python.add(header(5), chunk(2, 1, GPUPROF_PYTHON_WHOLE)));
   expect_frames(python.take(header(5)), kChunk, GPUPROF_PYTHON_MORE);
   // Without the first there is nothing, whole or not.
-  python.add(header(6), chunk(kChunk, 1, GPUPROF_PYTHON_WHOLE));
+  python.add(header(6), chunk(1, 1, GPUPROF_PYTHON_WHOLE));
   expect_frames(python.take(header(6)), 0, GPUPROF_PYTHON_MORE);
 }
 
@@ -87,8 +98,7 @@ TEST(PythonFrames, WhatCannotBeIsRefused) {
   bad.count = kChunk + 1;
   EXPECT_FALSE(python.add(header(5), bad));
   EXPECT_FALSE(python.add(header(5), chunk(0, 1, GPUPROF_PYTHON_FAULT + 1)));
-  EXPECT_FALSE(
-      python.add(header(5), chunk(kChunk * GPUPROF_PYTHON_MAX_CHUNKS, 1, GPUPROF_PYTHON_WHOLE)));
+  EXPECT_FALSE(python.add(header(5), chunk(GPUPROF_PYTHON_MAX_CHUNKS, 1, GPUPROF_PYTHON_WHOLE)));
   expect_frames(python.take(header(5)), 0, GPUPROF_PYTHON_MORE);
 }
 

@@ -46,6 +46,8 @@ TEST(Layout, OfOldVersionsIsKnown) {
     const auto layout = layout_of(version, kRuntime, runtime);
     ASSERT_TRUE(layout) << version;
     EXPECT_EQ(layout->version, version);
+    // Before 3.12 nothing would tell the order of interpreters' frames.
+    EXPECT_EQ(layout->walk.every_interpreter, version >= 0x30c ? 1u : 0u);
     EXPECT_LT(layout->walk.interpreters - kRuntime, 4096u);
     EXPECT_LE(layout->walk.window_previous, GPUPROF_PYTHON_FRAME_BYTES - 8);
     EXPECT_LE(layout->walk.window_code, GPUPROF_PYTHON_FRAME_BYTES - 8);
@@ -71,6 +73,7 @@ TEST(Layout, Of313IsTheInterpretersOwnWord) {
   EXPECT_EQ(layout->code_name, 128u);
   EXPECT_EQ(layout->code_instructions, 200u);
   EXPECT_EQ(layout->entry, EntryRule::kOwner);
+  EXPECT_EQ(layout->walk.every_interpreter, 1u);
 }
 
 TEST(Layout, WhatCannotBeIsRefused) {

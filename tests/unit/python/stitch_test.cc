@@ -98,5 +98,17 @@ TEST(Runs, From312AFrameWithoutCodeFollows) {
   EXPECT_EQ(runs[1].begin, runs[1].end) << "entered, and no function yet";
 }
 
+// Of two interpreters, the outer one's frames first.
+TEST(Runs, From312TheyAreInTheOrderOfTheirCalls) {
+  Layout layout;
+  layout.entry = EntryRule::kOwner;
+  layout.window_entry = 70;
+  const auto runs = runs_of(layout, std::vector{frame(0x50, 70, 0), frame(0x7008, 70, 3),
+                                                frame(0x60, 70, 0), frame(0x7001, 70, 3)});
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs[0].begin, 2u);
+  EXPECT_EQ(runs[1].begin, 0u);
+}
+
 }  // namespace
 }  // namespace gpuprof::python
