@@ -14,6 +14,7 @@
 #include "daemon/base/unique_fd.h"
 #include "tests/e2e/probe_fixture.h"
 #include "tests/e2e/probe_site.h"
+#include "tests/e2e/python_memory.h"
 
 namespace gpuprof::probe {
 namespace {
@@ -22,13 +23,16 @@ class NullSink : public KeepingSink {
  public:
   void on_launch(const EventSource&, const gpuprof_launch_v1&, const StackSample* s) override {
     stacks += s != nullptr;
-    if (s) stack_bytes += s->bytes.size();
+    if (!s) return;
+    stack_bytes += s->bytes.size();
+    python_frames += s->python.size();
   }
   void on_execs(const EventSource&, std::span<const gpuprof_exec_v1> r) override {
     received += r.size();
   }
   int64_t stacks = 0;
   uint64_t stack_bytes = 0;
+  uint64_t python_frames = 0;
   uint64_t received = 0;
 };
 
@@ -117,6 +121,30 @@ constexpr auto depths = [](auto* bench) {
 };
 BENCHMARK_TEMPLATE(launch_hit, fire_hot)->Apply(depths);
 BENCHMARK_TEMPLATE(launch_hit, fire_cold)->Apply(depths)->UseManualTime()->Iterations(500);
+
+// Of a launch at 16 KiB of stack, with so many Python frames, by a thread whose state comes behind
+// those of others. The first line is the launch without Python, so that the rest is what that adds.
+template <auto Fire>
+void python_hit(benchmark::State& state) {
+  Attached at;
+  const auto levels = static_cast<size_t>(state.range(0));
+  const PythonMemory memory(levels, static_cast<size_t>(state.range(1)));
+  const gpuprof_python walk = memory.walk();
+  if (levels != 0) at.session->set_python({static_cast<uint32_t>(getpid()), 0}, &walk);
+  at_depth(16, static_cast<const char*>(__builtin_frame_address(0)), [&] { Fire(state, at); });
+  (void)at.session->poll(std::chrono::milliseconds(0));
+  if (at.sink.stacks != state.iterations()) state.SkipWithError("stacks lost");
+  if (at.sink.python_frames != levels * static_cast<uint64_t>(state.iterations()))
+    state.SkipWithError("Python frames lost");
+  state.SetLabel(at.session->describe());
+}
+constexpr auto python_stacks = [](auto* bench) {
+  bench->ArgNames({"levels", "threads"});
+  for (const int64_t levels : {0, 10, 30, 100}) bench->Args({levels, 0});
+  bench->Args({30, 16})->Args({30, 64});
+};
+BENCHMARK_TEMPLATE(python_hit, fire_hot)->Apply(python_stacks);
+BENCHMARK_TEMPLATE(python_hit, fire_cold)->Apply(python_stacks)->UseManualTime()->Iterations(500);
 
 void exec_batch_hit(benchmark::State& state) {
   Attached at;
