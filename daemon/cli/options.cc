@@ -19,7 +19,7 @@ struct RawOptions {
   std::vector<std::string> pids;
   std::string duration, output, stack_rate, summary_json, python = "on", user, shim, fallback, seed;
   std::string pc_sampling = "off", pc_period, save_cubins, cuda_compat;
-  bool force = false, version = false;
+  bool force = false, version = false, thread_frames = false;
   bool no_uprobe_multi = false, no_sleepable = false, no_nop5 = false, no_find_vma = false;
 };
 
@@ -44,6 +44,8 @@ void add_common(CLI::App& app, RawOptions& raw) {
   app.add_option("--python", raw.python,
                  "on|off: Python functions and lines on the call paths (default: on)")
       ->type_name("on|off");
+  app.add_flag("--thread-frames", raw.thread_frames,
+               "begin each call path with its thread's name: [thread NAME]");
   app.add_option(
          "--pc-sampling", raw.pc_sampling,
          "off|continuous|serialized: sample what the GPU's instructions wait for; serialized "
@@ -128,6 +130,7 @@ Status check_common(const RawOptions& raw, Options& out) {
   if (raw.python != "on" && raw.python != "off")
     return fail(Code::kInvalidArgument, "--python: '" + raw.python + "' is neither on nor off");
   out.python = raw.python == "on";
+  out.thread_frames = raw.thread_frames;
   if (!raw.duration.empty()) {
     auto duration = parse_duration(raw.duration);
     if (!duration) return fail_with(duration.error(), "--duration");

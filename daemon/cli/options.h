@@ -39,12 +39,14 @@ struct Options {
   uint64_t seed = 0;                       // of the shim's sampler; 0 random
   std::string debug_fallback;              // ProbeOptions::add_fallbacks()
 
+  bool python = true;          // Python's frames
+  bool thread_frames = false;  // a root frame for each thread's name
+
   std::string save_cubins;  // directory; empty: none
 
   CubinQuery cubin;
 
   // kRun only
-  bool python = true;
   bool force = false;
   std::string user;         // empty: the user that called sudo
   std::string shim;         // empty: GPU_PROFILED_SHIM, else beside the installation

@@ -31,7 +31,8 @@ struct ShimBaseline {
 struct Layout {
   std::shared_ptr<unwind::AddressSpace> space;
   std::unique_ptr<symbolize::Symbolizer> symbolizer;
-  std::unique_ptr<python::Interpreter> python;  // null: none, or python_error says why not
+  std::unique_ptr<python::Interpreter> python;           // null: none, or python_error says why not
+  std::unordered_map<std::string, uint64_t> thread_pcs;  // of their root frames, by name
   std::vector<uint32_t> module_of;  // its module's index -> index in ProcessRecord::modules
 };
 

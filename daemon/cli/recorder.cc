@@ -193,7 +193,24 @@ void Recorder::refresh_one(uint64_t now) {
   next_refresh_ns_ = now + (monotonic_ns() - begin) * kRefreshShare;
 }
 
-void Recorder::unwind(ProcessRecord& record, const StackSample& stack) {
+// The root of the call path.
+void Recorder::add_thread_frame(Layout& layout, const std::string& thread,
+                                std::vector<uint64_t>& pcs) {
+  if (pcs.empty() || thread.empty()) return;
+  auto at = layout.thread_pcs.find(thread);
+  if (at == layout.thread_pcs.end()) {
+    if (layout.thread_pcs.size() >= kMaxThreadNames) return;
+    symbolize::SourceFrame frame;
+    frame.function = frame.system_name = "[thread " + thread + "]";
+    at = layout.thread_pcs
+             .emplace(thread,
+                      layout.symbolizer->add_frame(frame, symbolize::Symbolizer::Added::kThread))
+             .first;
+  }
+  if (at->second != 0) pcs.push_back(at->second);
+}
+
+void Recorder::unwind(ProcessRecord& record, const StackSample& stack, const std::string& thread) {
   record.unwinder->unwind(stack, scratch_);
   // An unknown pc made it look at the maps, and something has taken another thing's place.
   if (record.layouts.back().space->replaced() && record.layouts.size() < kMaxLayouts) {
@@ -202,12 +219,16 @@ void Recorder::unwind(ProcessRecord& record, const StackSample& stack) {
     if (record.layouts.size() != before) record.unwinder->unwind(stack, scratch_);
   }
   record.stacks_since_refresh = true;
-  if (const Layout& last = record.layouts.back(); last.python) {
+  Layout& last = record.layouts.back();
+  if (last.python) {
     last.python->stitch(
         stack, scratch_, monotonic_ns(),
-        [&](const symbolize::SourceFrame& frame) { return last.symbolizer->add_frame(frame); },
+        [&last](const symbolize::SourceFrame& frame) {
+          return last.symbolizer->add_frame(frame, symbolize::Symbolizer::Added::kPython);
+        },
         record.python);
   }
+  if (thread_frames_) add_thread_frame(last, thread, scratch_.pcs);
   const uint64_t layout = uint64_t{record.layouts.size() - 1} << kLayoutShift;
   for (uint64_t& pc : scratch_.pcs) pc = (pc & kPcMask) | layout;
 }
@@ -220,17 +241,23 @@ void Recorder::on_launch(const probe::EventSource& source, const gpuprof_launch_
     return;
   }
   ++record->stacks_taken;
+  const std::string thread = target::printable(source.comm, 15);
   join::StackId id = join::kNoStack;
   if (stack == nullptr || record->unwinder == nullptr) {
     ++record->stack_ends[static_cast<size_t>(unwind::StackEnd::kNoStack)];
   } else {
-    unwind(*record, *stack);
+    unwind(*record, *stack, thread);
     ++record->stack_ends[static_cast<size_t>(scratch_.end)];
     id = stacks_.intern(scratch_.pcs);
     if (id == join::kNoStack && !scratch_.pcs.empty()) ++record->stacks_refused;
   }
-  if (record->thread_names.size() < kMaxThreadNames && !record->thread_names.contains(source.tid))
-    record->thread_names.emplace(source.tid, target::printable(source.comm, 15));
+  // The last one: a thread may be named after its first launch.
+  if (const auto known = record->thread_names.find(source.tid);
+      known != record->thread_names.end()) {
+    known->second = thread;
+  } else if (record->thread_names.size() < kMaxThreadNames) {
+    record->thread_names.emplace(source.tid, thread);
+  }
   joiner_.add_launch(record->id, launch, id, source.tid);
 }
 

@@ -63,9 +63,12 @@ class Recorder final : public probe::EventSink,
   // Called when the interpreter of a process was found, or is gone with its program (null).
   using SetPython = std::function<void(ProcessId, const gpuprof_python*)>;
 
-  // Without `set_python` Python frames are not read.
-  explicit Recorder(Admit admit, SetPython set_python = nullptr)
-      : admit_(std::move(admit)), set_python_(std::move(set_python)) {}
+  // Without `set_python` Python frames are not read. `thread_frames`: each call path begins with
+  // its thread's name.
+  explicit Recorder(Admit admit, SetPython set_python = nullptr, bool thread_frames = false)
+      : admit_(std::move(admit)),
+        set_python_(std::move(set_python)),
+        thread_frames_(thread_frames) {}
 
   // The record of a process that was there before us. Null where the table is full.
   ProcessRecord* add_process(ProcessId process, const ShimBaseline& baseline);
@@ -126,7 +129,9 @@ class Recorder final : public probe::EventSink,
   void open_space(ProcessRecord& record);
   void open_layout(ProcessRecord& record);
   void find_python(ProcessRecord& record);
-  void unwind(ProcessRecord& record, const StackSample& stack);
+  void unwind(ProcessRecord& record, const StackSample& stack, const std::string& thread);
+  static void add_thread_frame(Layout& layout, const std::string& thread,
+                               std::vector<uint64_t>& pcs);
   void refresh_one(uint64_t now_ns);
   static bool is_plausible(const ProcessRecord& record, uint64_t since, bool executions);
   void apply_drop(ProcessRecord& record, uint32_t drop_class, uint64_t total);
@@ -135,6 +140,7 @@ class Recorder final : public probe::EventSink,
 
   Admit admit_;
   SetPython set_python_;
+  bool thread_frames_;
   unwind::FileCache files_;  // outlives the address spaces below
   symbolize::SymbolCache symbols_;
   std::map<ProcessId, ProcessRecord> processes_;

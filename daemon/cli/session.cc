@@ -59,7 +59,8 @@ Session::Session(const Options& options, Console& console)
               ? Recorder::SetPython([this](ProcessId process, const gpuprof_python* python) {
                   probes_->set_python(process, python);
                 })
-              : nullptr),
+              : nullptr,
+          options.thread_frames),
       arbiter_(monotonic_ns()) {}
 
 Result<std::unique_ptr<Session>> Session::create(const Options& options, Console& console) {

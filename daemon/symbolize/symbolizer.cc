@@ -93,9 +93,9 @@ class Symbolizer::Impl {
   Impl(std::shared_ptr<unwind::AddressSpace> space, SymbolCache& cache)
       : space_(std::move(space)), cache_(cache), jit_dump_(*space_), perf_map_(*space_) {}
 
-  uint64_t add_frame(const SourceFrame& frame) {
+  uint64_t add_frame(const SourceFrame& frame, Added what) {
     if (added_.size() >= kMaxAddedFrames) return 0;
-    added_.push_back(frame);
+    added_.emplace_back(frame, what);
     return kAddedFrame | (added_.size() - 1);
   }
 
@@ -136,8 +136,14 @@ class Symbolizer::Impl {
     const uint64_t index = pc & ~kAddedFrame;
     unnamed_ = {};
     unnamed_.address = index;
-    unnamed_.module = absolute_module(kPythonPath, index, index + 1);
-    if (index < added_.size()) unnamed_.frames.push_back(added_[index]);
+    if (index >= added_.size()) {
+      unnamed_.module = absolute_module(kUnknownPath, pc, pc + 1);
+      return unnamed_;
+    }
+    const auto& [frame, what] = added_[index];
+    unnamed_.module =
+        absolute_module(what == Added::kPython ? kPythonPath : kThreadPath, index, index + 1);
+    unnamed_.frames.push_back(frame);
     return unnamed_;
   }
 
@@ -184,6 +190,7 @@ class Symbolizer::Impl {
   static constexpr size_t kMaxModules = 16384;
   inline static const std::string kJitPath = "[jit]";
   inline static const std::string kPythonPath = "[python]";
+  inline static const std::string kThreadPath = "[thread]";
   inline static const std::string kUnknownPath = "[unknown]";
 
   std::shared_ptr<unwind::AddressSpace> space_;
@@ -195,7 +202,7 @@ class Symbolizer::Impl {
   std::map<std::string, uint32_t> by_path_;
   uint64_t generation_ = 0;
   std::unordered_map<uint64_t, SymbolizedPc> pcs_;
-  std::vector<SourceFrame> added_;
+  std::vector<std::pair<SourceFrame, Added>> added_;
   SymbolizedPc unnamed_;
 };
 
@@ -205,7 +212,9 @@ Symbolizer::~Symbolizer() = default;
 Symbolizer::Symbolizer(Symbolizer&&) noexcept = default;
 Symbolizer& Symbolizer::operator=(Symbolizer&&) noexcept = default;
 
-uint64_t Symbolizer::add_frame(const SourceFrame& frame) { return impl_->add_frame(frame); }
+uint64_t Symbolizer::add_frame(const SourceFrame& frame, Added what) {
+  return impl_->add_frame(frame, what);
+}
 const SymbolizedPc& Symbolizer::resolve(uint64_t pc) { return impl_->resolve(pc); }
 const std::vector<Module>& Symbolizer::modules() const { return impl_->modules(); }
 

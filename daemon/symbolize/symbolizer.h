@@ -59,9 +59,11 @@ class Symbolizer {
   Symbolizer(Symbolizer&&) noexcept;
   Symbolizer& operator=(Symbolizer&&) noexcept;
 
-  // A frame that is known without its code (Python's): the pc that stands for it in stacks, which
-  // resolve() takes. 0 beyond kMaxAddedFrames.
-  uint64_t add_frame(const SourceFrame& frame);
+  // What a frame is that is known without its code. Each is a module of its own.
+  enum class Added : uint8_t { kPython, kThread };
+
+  // The pc that stands for such a frame in stacks, which resolve() takes. 0 beyond kMaxAddedFrames.
+  uint64_t add_frame(const SourceFrame& frame, Added what);
   // `pc` as RawStack has it (callers already -1). The reference is valid until the next resolve().
   const SymbolizedPc& resolve(uint64_t pc);
   // Grows only, and an index stays good; the bounds of "[jit]" and "[unknown]" may widen. One entry

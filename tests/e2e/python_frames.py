@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python frames on the call paths, against what the interpreter itself said of each launch (python/*.py).
 
-usage: python_frames.py run|perf|attach|interpreters|off --build BUILD [--interpreter PATH | --root ROOT]
+usage: python_frames.py run|perf|attach|interpreters|threads|off --build BUILD [--interpreter PATH | --root ROOT]
 Without either, the interpreter that runs this. --root: an interpreter of scripts/python-proof, ROOT/interpreter says how
 it is started. perf: with CPython's own trampolines (`-X perf`, 3.12 and later). off: with `--python off`."""
 
@@ -170,6 +170,24 @@ def interpreters(bench, options):
           f"{shown['inner', False]} of another with the native stack")
 
 
+def threads(bench, options):
+    """A root frame for each thread's name, beside the label, which has the last name that the thread had."""
+    profile, summary, known = profile_run(bench, options, "--thread-frames")
+    judge(profile, summary, known)
+    loaded, names, first = pprof_raw.load(profile), collections.Counter(), 0
+    for sample in loaded.samples:
+        root, thread = sample.frames[0], sample.labels.get("thread", "")
+        if mapping_of(loaded, root) != "[thread]":
+            check(root.function == "[no stack]", f"no thread at the root: {[f.function for f in sample.frames]}")
+            continue
+        name, executions = thread.rsplit("/", 1)[0], sample.values["gpu_executions"]
+        if root.function != f"[thread {name}]":
+            first += executions
+        names[root.function] += executions
+    equal(first, 2, "executions of threads before they had their names")
+    check(min(names["[thread worker_0]"], names["[thread worker_1]"]) > 1000 and len(names) == 3, f"threads: {names}")
+
+
 def off(bench, options):
     """The interpreter's C frames alone, and no word of Python in the summary; attached, too."""
     profile, summary, _ = profile_run(bench, options, "--python", "off")
@@ -214,5 +232,5 @@ def run_case(case, options):
 
 
 if __name__ == "__main__":
-    sys.exit(run_named_case({"run": run, "perf": perf, "attach": attach, "interpreters": interpreters, "off": off}, __doc__, run_case,
+    sys.exit(run_named_case({"run": run, "perf": perf, "attach": attach, "interpreters": interpreters, "off": off, "threads": threads}, __doc__, run_case,
                             interpreter={"help": "a CPython"}, root={"help": "of scripts/python-proof"}))

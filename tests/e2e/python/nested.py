@@ -271,13 +271,15 @@ def everything():
 time.sleep(float(sys.argv[3]) if len(sys.argv) > 3 else 0)
 
 
-def in_thread():
+def in_thread(number):
     cuda_truth.use()
+    launch()
+    ctypes.CDLL(None).prctl(15, f"worker_{number}".encode())  # PR_SET_NAME; before 3.14 threading names none
     for _ in range(rounds):
         everything()
 
 
-threads = [threading.Thread(target=in_thread) for _ in range(2)]
+threads = [threading.Thread(target=in_thread, args=(number,)) for number in range(2)]
 for thread in threads:
     thread.start()
 for _ in range(rounds):

@@ -51,6 +51,12 @@ TEST(Options, PythonIsOfBothCommands) {
   EXPECT_FALSE(parse({"run", "--python", "off", "--", "prog"})->python);
 }
 
+TEST(Options, ThreadFramesAreOfBothCommands) {
+  EXPECT_FALSE(parse({"--pid", "1"})->thread_frames);
+  EXPECT_TRUE(parse({"--pid", "1", "--thread-frames"})->thread_frames);
+  EXPECT_TRUE(parse({"run", "--thread-frames", "--", "prog"})->thread_frames);
+}
+
 TEST(Options, CudaCompatIsOfRunAlone) {
   EXPECT_EQ(parse({"run", "--", "prog"})->cuda_compat, "");
   auto options = parse({"run", "--cuda-compat", "auto", "--", "prog"});
