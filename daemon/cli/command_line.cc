@@ -31,6 +31,8 @@ int carry_out(int argc, const char* const* argv, Console& console) {
     case Options::Action::kCubinResolve:
     case Options::Action::kCubinInfo:
       return cubin_command(*options, console);
+    case Options::Action::kDoctor:
+      return doctor_command(*options, console);
     case Options::Action::kAttach:
       break;
   }

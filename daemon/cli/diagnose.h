@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/base/result.h"
+#include "daemon/doctor/library_check.h"
 #include "daemon/target/shim_channel.h"
 
 namespace gpuprof::cli {
@@ -20,7 +21,25 @@ struct InjectionFacts {
   std::optional<std::string> injection;      // CUDA_INJECTION64_PATH it was started with
   bool injection_mapped = false;             // a file of that name is mapped
   std::optional<std::string> libcuda_fails;  // why this libcuda cannot work here
+  std::string lost;                          // doctor::explain_loss(), where `injection` is not set
+  // Where it is set and not mapped, and libcuda is.
+  doctor::LibraryCheck library;
+  bool gpu_open = false;  // it has a device of a GPU driver open
 };
+
+// kPermission, kNotFound: what prevented looking.
+Result<InjectionFacts> injection_facts(uint32_t pid);
+
+// Why a process has no shim.
+enum class NoShim {
+  kNoCuda,       // it has not loaded libcuda
+  kNotYet,       // likewise, but was started with the variable
+  kNotInjected,  // it runs CUDA and was started without the variable
+  kForeign,      // another tool's library is injected
+  kDriver,       // its libcuda cannot work here
+  kBroken,       // the library that the variable names is not there
+};
+NoShim no_shim_of(const InjectionFacts& facts);
 
 // --pid was given `tid`, a thread of `process`.
 Error thread_id_error(uint32_t tid, uint32_t process);
@@ -33,6 +52,12 @@ Error diagnose_no_shim(uint32_t pid);
 // The same for a process and its `children`, none of which has the shim: of one that uses CUDA, if
 // any does.
 Error diagnose_no_shim(uint32_t pid, const std::vector<uint32_t>& children);
+
+// The shim is mapped, and no memfd of it is to be found.
+Error no_status_page(uint32_t pid);
+
+// A process that was stopped (SIGSTOP, a debugger). Nullopt: it runs, or is gone.
+std::optional<std::string> explain_stopped(uint32_t pid);
 
 // A shim that is there and cannot trace: declined, inert, busy, failed by CUPTI. kUnavailable: it
 // tries again by itself. Nullopt: it can.

@@ -126,6 +126,24 @@ CubinCommands add_cubin(CLI::App& app, CubinQuery& query) {
   return out;
 }
 
+void add_pids(CLI::App& app, RawOptions& raw, const char* meaning) {
+  app.add_option("--pid", raw.pids, meaning)
+      ->type_name("PID")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+CLI::App* add_doctor(CLI::App& app, RawOptions& raw, Options& out) {
+  CLI::App* const doctor =
+      app.add_subcommand("doctor",
+                         "can processes be profiled, and if not, why:\n"
+                         "gpu-profiled doctor --pid PID [--pid PID...] [--json]");
+  doctor->set_help_flag("-h,--help", "print this help");
+  add_pids(*doctor, raw, "this process and its children (repeatable)");
+  doctor->add_flag("--json", out.doctor_json, "as JSON");
+  return doctor;
+}
+
 Status check_common(const RawOptions& raw, Options& out) {
   if (raw.python != "on" && raw.python != "off")
     return fail(Code::kInvalidArgument, "--python: '" + raw.python + "' is neither on nor off");
@@ -167,6 +185,14 @@ Status check_pids(const RawOptions& raw, Options& out) {
       return fail(Code::kInvalidArgument, "--pid: '" + text + "' is no process id");
     if (std::find(out.pids.begin(), out.pids.end(), pid) == out.pids.end()) out.pids.push_back(pid);
   }
+  return {};
+}
+
+Status check_doctor(const Options& out, bool with_command) {
+  if (with_command)
+    return fail(Code::kInvalidArgument, "doctor looks at what runs: it goes with no command");
+  if (out.pids.empty())
+    return fail(Code::kInvalidArgument, "doctor: no process given: gpu-profiled doctor --pid PID");
   return {};
 }
 
@@ -236,10 +262,7 @@ Result<Options> parse_options(int argc, const char* const* argv) {
                "gpu-profiled");
   app.set_help_flag("-h,--help", "print this help");
   app.add_flag("--version", raw.version, "print the version");
-  app.add_option("--pid", raw.pids, "attach to this process and its children (repeatable)")
-      ->type_name("PID")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_pids(app, raw, "attach to this process and its children (repeatable)");
   add_common(app, raw);
   CLI::App* run = app.add_subcommand("run",
                                      "start a command with the shim and profile it:\n"
@@ -258,6 +281,7 @@ Result<Options> parse_options(int argc, const char* const* argv) {
                   "(default: never; auto on Jetson)")
       ->type_name("WHEN");
   const CubinCommands cubin = add_cubin(app, out.cubin);
+  const CLI::App* const doctor = add_doctor(app, raw, out);
   try {
     app.parse(ours);
   } catch (const CLI::CallForHelp&) {
@@ -286,8 +310,14 @@ Result<Options> parse_options(int argc, const char* const* argv) {
         cubin.info->parsed() ? Options::Action::kCubinInfo : Options::Action::kCubinResolve;
     return out;
   }
-  if (auto ok = check_common(raw, out); !ok) return tl::unexpected<Error>(ok.error());
   if (auto ok = check_pids(raw, out); !ok) return tl::unexpected<Error>(ok.error());
+  if (doctor->parsed()) {
+    out.action = Options::Action::kDoctor;
+    if (auto ok = check_doctor(out, separator || run->parsed()); !ok)
+      return tl::unexpected<Error>(ok.error());
+    return out;
+  }
+  if (auto ok = check_common(raw, out); !ok) return tl::unexpected<Error>(ok.error());
   if (run->parsed()) {
     if (!out.pids.empty()) return fail(Code::kInvalidArgument, "run and --pid exclude each other");
     out.action = Options::Action::kRun;

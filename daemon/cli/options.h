@@ -24,11 +24,11 @@ struct CubinQuery {
 
 struct Options {
   // kPrint: --help or --version
-  enum class Action { kAttach, kRun, kCubinResolve, kCubinInfo, kPrint };
+  enum class Action { kAttach, kRun, kCubinResolve, kCubinInfo, kDoctor, kPrint };
   Action action = Action::kAttach;
   std::string text;  // kPrint
 
-  std::vector<uint32_t> pids;        // kAttach
+  std::vector<uint32_t> pids;        // kAttach, kDoctor
   std::vector<std::string> command;  // kRun
   std::optional<std::chrono::nanoseconds> duration;
   std::string output;        // empty: gpu-<comm>-<pid>-<time>.pb.gz
@@ -45,6 +45,8 @@ struct Options {
   std::string save_cubins;  // directory; empty: none
 
   CubinQuery cubin;
+
+  bool doctor_json = false;  // kDoctor
 
   // kRun only
   bool force = false;

@@ -130,10 +130,7 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   if (leaving)
     return fail(Code::kNotFound, "process " + std::to_string(process.pid) + " exited at once");
   if (!channel && channel.error().code == Code::kNoTarget)
-    return refuse({Code::kNoTarget, 0,
-                   "process " + std::to_string(process.pid) +
-                       ": the shim is mapped but has no status page: it declined, and its "
-                       "line on the process's stderr says why"});
+    return refuse(no_status_page(process.pid));
   if (!channel) return refuse(channel.error());
   auto status = channel->read_status(target::ShimChannel::Wait::kBriefly);
   if (!status) return refuse(status.error());
@@ -350,11 +347,7 @@ std::optional<std::string> Session::why_nothing() const {
     if (target.trouble_told) return "";
     if (!target.trouble.empty()) return target.trouble;
     if (auto trouble = explain_state(id.pid, target.status)) return trouble->message;
-    const auto stat = target::process_stat(id.pid);
-    if (stat && (stat->state == 'T' || stat->state == 't'))
-      return "process " + std::to_string(id.pid) +
-             " is stopped, so tracing could not begin: continue it (kill -CONT " +
-             std::to_string(id.pid) + ") and attach again";
+    if (auto stopped = explain_stopped(id.pid)) return stopped;
   }
   return "no GPU work was launched while attached, so tracing could not begin: attach while the "
          "program uses the GPU, or for longer";

@@ -94,6 +94,15 @@ std::string text_of(const char (&field)[N]) {
   return printable(std::string_view(field, N));
 }
 
+struct flock control_lock() {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = GPUPROF_CONTROL_OFFSET;
+  lock.l_len = sizeof(gpuprof_control_page);
+  return lock;
+}
+
 Status check_owner(const gpuprof_status_page& page, ProcessId process, const std::string& path) {
   const auto innermost = innermost_pid(process.pid);
   if (page.owner_pid != innermost.value_or(process.pid))
@@ -233,13 +242,20 @@ Result<UniqueFd> ShimChannel::open_for_reading() const {
   return fd;
 }
 
+Result<std::optional<ShimChannel::Controller>> ShimChannel::controller() const {
+  struct flock lock = control_lock();
+  if (::fcntl(fd_.get(), F_OFD_GETLK, &lock) != 0)
+    return fail_errno(Code::kIo, errno, "asking for the control page's lock");
+  if (lock.l_type == F_UNLCK) return std::optional<Controller>();
+  gpuprof_control_page page = {};
+  if (auto ok = read_exact(fd_.get(), &page, sizeof page, GPUPROF_CONTROL_OFFSET); !ok)
+    return tl::unexpected<Error>(ok.error());
+  return std::optional(Controller{text_of(page.controller_name), page.controller_pid});
+}
+
 Status ShimChannel::acquire(const std::string& controller_name) {
   if (acquired_) return {};
-  struct flock lock = {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = GPUPROF_CONTROL_OFFSET;
-  lock.l_len = sizeof(gpuprof_control_page);
+  const struct flock lock = control_lock();
   const bool locked = ::fcntl(fd_.get(), F_OFD_SETLK, &lock) == 0;
   const int err = errno;
   gpuprof_control_page page = {};

@@ -57,6 +57,13 @@ class ShimChannel {
   // Of the status page only what is said of grants; as read_status(kNever).
   Result<PcClaims> read_claims() const;
 
+  // Who holds the controller's lock; nullopt: nobody, or we do.
+  struct Controller {
+    std::string name;  // empty: it gave none
+    uint32_t pid = 0;  // in its own pid namespace
+  };
+  [[nodiscard]] Result<std::optional<Controller>> controller() const;
+
   // Takes the controller's lock and names us on the page. kUnavailable: another controller holds
   // it; the message names it.
   Status acquire(const std::string& controller_name);

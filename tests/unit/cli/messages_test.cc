@@ -9,7 +9,12 @@ namespace gpuprof::cli {
 namespace {
 
 InjectionFacts facts(bool libcuda, std::optional<std::string> injection, bool mapped) {
-  return {42, libcuda, std::move(injection), mapped, {}};
+  InjectionFacts out;
+  out.pid = 42;
+  out.libcuda_mapped = libcuda;
+  out.injection = std::move(injection);
+  out.injection_mapped = mapped;
+  return out;
 }
 
 TEST(ExplainNoShim, TellsTheCasesApart) {
@@ -38,6 +43,24 @@ TEST(ExplainNoShim, ALibcudaThatCannotWorkIsNamedFirst) {
             "kernel module 580.2");
   failing.injection_mapped = true;
   EXPECT_NE(explain_no_shim(failing).find("another tool's injection"), std::string::npos);
+}
+
+TEST(ExplainNoShim, TheCauseInTheFileAndWhoDroppedTheVariable) {
+  InjectionFacts broken = facts(true, "/shim.so", false);
+  const std::string prefix = "process 42: broken injection: CUDA_INJECTION64_PATH=/shim.so: ";
+  EXPECT_EQ(explain_no_shim(broken).find(prefix + "the file is good and no GPU device is open"),
+            0u);
+  broken.gpu_open = true;
+  EXPECT_NE(explain_no_shim(broken).find("SELinux or AppArmor"), std::string::npos);
+  broken.library = {doctor::LibraryFault::kMissing, "there is no such file: mount it"};
+  EXPECT_EQ(explain_no_shim(broken), prefix + "there is no such file: mount it");
+  broken.injection_mapped = true;
+  EXPECT_EQ(no_shim_of(broken), NoShim::kForeign);
+  broken.library.fault = doctor::LibraryFault::kNoExport;
+  EXPECT_EQ(no_shim_of(broken), NoShim::kBroken) << "no tool's injection: it has no entry";
+  InjectionFacts lost = facts(true, {}, false);
+  lost.lost = "sudo dropped it";
+  EXPECT_TRUE(explain_no_shim(lost).ends_with("set to the shim (sudo dropped it)"));
 }
 
 TEST(DiagnoseNoShim, OurselvesWithoutCuda) {

@@ -65,6 +65,22 @@ TEST(Options, CudaCompatIsOfRunAlone) {
   EXPECT_EQ(parse({"--pid", "1", "--cuda-compat", "auto"}).error().code, Code::kInvalidArgument);
 }
 
+TEST(Options, Doctor) {
+  auto options = parse({"doctor", "--pid", "12", "--json", "--pid", "34"});
+  ASSERT_TRUE(options.has_value()) << options.error().message;
+  EXPECT_EQ(options->action, Options::Action::kDoctor);
+  EXPECT_EQ(options->pids, (std::vector<uint32_t>{12, 34}));
+  EXPECT_TRUE(options->doctor_json);
+  for (const std::vector<const char*>& wrong :
+       std::vector<std::vector<const char*>>{{"doctor", "--pid", "0"},
+                                             {"doctor", "12"},
+                                             {"doctor", "--pid", "1", "--", "x"},
+                                             {"doctor", "--pid", "1", "--output", "x"},
+                                             {"doctor", "--pid", "1", "run", "--", "x"}}) {
+    EXPECT_FALSE(parse(wrong).has_value()) << wrong.back();
+  }
+}
+
 TEST(Options, PcSampling) {
   EXPECT_EQ(parse({"--pid", "1"})->tier, GPUPROF_TIER_TRACE);
   EXPECT_EQ(parse({"--pid", "1", "--pc-sampling", "off"})->tier, GPUPROF_TIER_TRACE);
@@ -106,9 +122,9 @@ TEST(Options, HelpAndVersion) {
   ASSERT_TRUE(help.has_value());
   EXPECT_EQ(help->action, Options::Action::kPrint);
   for (const char* name : {"--pid", "--duration", "--output", "--stack-rate", "--summary-json",
-                           "--pc-sampling", "--pc-period", "cubin", "run"})
+                           "--pc-sampling", "--pc-period", "cubin", "doctor", "run"})
     EXPECT_NE(help->text.find(name), std::string::npos) << name;
-  for (const char* name : {"--debug", "--all", "--window", "doctor"})
+  for (const char* name : {"--debug", "--all", "--window"})
     EXPECT_EQ(help->text.find(name), std::string::npos)
         << name << " is not built, so it is not shown";
   auto run_help = parse({"run", "--help"});

@@ -404,6 +404,10 @@ TEST(ShimChannel, SecondControllerIsRefusedByName) {
   ASSERT_TRUE(first.has_value() && second.has_value());
   ASSERT_TRUE(first->acquire("night shift").has_value());
   ASSERT_TRUE(first->request({}).has_value());
+  auto holder = second->controller();
+  ASSERT_TRUE(holder.has_value() && *holder);
+  EXPECT_EQ((*holder)->pid, static_cast<uint32_t>(::getpid()));
+  EXPECT_FALSE(*first->controller()) << "one's own lock is in nobody's way";
   auto refused = second->acquire("day shift");
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Code::kUnavailable);

@@ -1,0 +1,2 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+int from_the_future(void) { return 1; }
