@@ -11,6 +11,7 @@
 #include "shim/cupti/arming.h"
 #include "shim/cupti/callback_scope.h"
 #include "shim/cupti/guard.h"
+#include "shim/cupti/launch_names.h"
 #include "shim/cupti/name_cache.h"
 #include "shim/cupti/pc_sampling.h"
 #include "shim/cupti/records.h"
@@ -50,8 +51,10 @@ class Conversion {
       arming().rule().observe_execution();
     }
     if (name != nullptr) {
-      bool fresh;
-      exec.name_id = names_.id_of(name, &fresh);
+      bool fresh = false;
+      // A graph's nodes have the id of the graph's launch.
+      exec.name_id = exec.graph_id == 0 ? launch_names().of(wide, exec.start_ns) : 0;
+      if (exec.name_id == 0) exec.name_id = names_.id_of(name, &fresh);
       if (exec.name_id == 0) shim::count_drop(GPUPROF_DROP_NAME_TABLE_FULL);
       note_sight(record, exec, name, fresh);
     }

@@ -11,6 +11,7 @@
 #include "shim/core/log.h"
 #include "shim/core/status.h"
 #include "shim/cupti/callback_scope.h"
+#include "shim/cupti/launch_names.h"
 #include "shim/cupti/pc_sampling.h"
 #include "shim/cupti/records.h"
 #include "shim/cupti/service.h"
@@ -177,6 +178,7 @@ void Arming::on_launch_exit(const CUpti_CallbackData& data, bool captured) noexc
   if (phase() == Phase::kArming) {
     pc_sampling().unstick(guard, data.context);
     shim::correlations().begin_arm(data.correlationId);
+    launch_names().begin_arm();
     if (enable_activity(guard)) {
       enter_tracing();
       pc_sampling().on_tracing(guard, data.context, data.contextUid);
@@ -218,6 +220,7 @@ bool Arming::arm_at_init() noexcept {
   const Guard guard = Guard::lock();
   if (!prepare(guard, now_ns)) return false;
   shim::correlations().begin_arm_at_init();
+  launch_names().begin_arm();
   if (!enable_activity(guard)) {
     fail(guard, now_ns, "cuptiActivityEnable", enable_result_);
     return false;

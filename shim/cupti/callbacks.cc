@@ -15,6 +15,7 @@
 #include "shim/cupti/callback_ids.h"
 #include "shim/cupti/callback_scope.h"
 #include "shim/cupti/launch_key.h"
+#include "shim/cupti/launch_names.h"
 #include "shim/cupti/modules.h"
 #include "shim/cupti/pc_sampling.h"
 #include "shim/cupti/service.h"
@@ -29,6 +30,7 @@ struct ThreadState {
   uint32_t calls;             // that the thread is in, seen while no activity is on
   bool node_created;          // a graph node since the last API entry: the launch is being captured
   PcThreadState pc;
+  LaunchNames::Memory names;
 };
 __thread ThreadState thread_state;
 
@@ -129,8 +131,11 @@ void on_api(Phase phase, Domain domain, CUpti_CallbackId id,
     note_launch();
     const shim::WideCorrelation wide = shim::correlations().launch(data.correlationId);
     uint64_t weight_q32 = 0;
-    const uint64_t key = launch_key(domain, id, call, data.contextUid, data.functionParams);
-    if (shim::draw_launch(key, &weight_q32)) {
+    const uint64_t work = launched_work(domain, id, call, data.functionParams);
+    if (call == Call::kKernel) {
+      launch_names().note(wide, work, data.symbolName, thread_state.names);
+    }
+    if (shim::draw_launch(launch_key(call, data.contextUid, work), &weight_q32)) {
       emit_launch(domain, id, call, data, wide, weight_q32);
     }
     if (pc_sampling().attention() && is_launch(call)) {
@@ -147,6 +152,11 @@ void on_resource(CUpti_CallbackId id, const CUpti_ResourceData& data) noexcept {
   switch (static_cast<ResourceId>(id)) {
     case ResourceId::kModuleLoaded:
     case ResourceId::kModuleUnloadStarting: {
+      if (static_cast<ResourceId>(id) == ResourceId::kModuleLoaded) {
+        launch_names().module_loaded();
+      } else {
+        launch_names().names_going(shim::monotonic_ns());
+      }
       pc_sampling().on_module_change(data.context);
       const auto* module = static_cast<const CUpti_ModuleResourceData*>(data.resourceDescriptor);
       if (module == nullptr || !shim::knobs().modules) return;
@@ -166,6 +176,7 @@ void on_resource(CUpti_CallbackId id, const CUpti_ResourceData& data) noexcept {
       pc_sampling().on_context_created(data.context);
       break;
     case ResourceId::kContextDestroyStarting:
+      launch_names().names_going(shim::monotonic_ns());
       pc_sampling().on_context_destroying(data.context);
       break;
   }

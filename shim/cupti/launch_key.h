@@ -41,10 +41,9 @@ inline uint64_t launched_work(Domain domain, uint32_t id, Call call, const void*
   }
 }
 
-inline uint64_t launch_key(Domain domain, uint32_t id, Call call, uint32_t context,
-                           const void* params) noexcept {
-  return shim::stratum_key(static_cast<uint32_t>(call), context,
-                           launched_work(domain, id, call, params));
+/// `work`: launched_work().
+inline uint64_t launch_key(Call call, uint32_t context, uint64_t work) noexcept {
+  return shim::stratum_key(static_cast<uint32_t>(call), context, work);
 }
 
 }  // namespace gpuprof::cupti

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # PC sampling against ground truth (pc_sampling.py), one ctest entry per case.
 math(EXPR timeout "180 * ${GPU_PROFILED_TIMEOUT_SCALE}")
-foreach(case continuous documented_keys late_attach views saved_cubins short_lived_modules full_buffer refused refused_start serialized
+foreach(case continuous documented_keys late_attach views saved_cubins short_lived_modules short_lived_names full_buffer refused refused_start serialized
         graph_at_start graph_mid_run collective cycles)
   add_test(NAME pc_sampling.${case} COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/pc_sampling.py ${case}
     --build ${CMAKE_BINARY_DIR})

@@ -141,6 +141,32 @@ def case_short_lived_modules(build):
         bench.close()
 
 
+def case_short_lived_names(build):
+    """Records that come after their module has gone, and point where the next one's names are: each kernel under its
+    name, by `run` and by an attach to the running program. No PC sampling."""
+    bench = Bench(build)
+    try:
+        def check_names(profile, rows):
+            kernels = collections.Counter()
+            for sample in profile.samples:
+                kernels[sample.frames[-1].system_name] += sample.values["gpu_executions"]
+            equal(dict(kernels), rows, "executions by kernel")
+
+        path, _, truth, _ = bench.run(play(bench, "pc_modules"))
+        check_names(pprof_raw.load(path), {"chain": 6000, "_Z8scale_upPff": 6000})
+        equal(truth["recorded_executions"], 12000, "executions recorded")
+        target = start_session(bench, "pc_modules", loops=1_000_000)
+        path, summary, _ = bench.attach_for(target.pid, 1500)
+        end_session(bench, target)
+        profile = pprof_raw.load(path)
+        check(summary["total"]["executions"]["received"] > 2000, "too few executions: nothing is tested")
+        names = {sample.frames[-1].system_name for sample in profile.samples}
+        equal(names, {"chain", "_Z8scale_upPff"}, "kernels of the attach")
+        equal(summary["join"]["executions_of_another"], 0, "executions named otherwise than their launches")
+    finally:
+        bench.close()
+
+
 def case_full_buffer(build):
     """A full hardware buffer is healed once; one that stays full ends PC sampling, with the reason."""
     bench = Bench(build)

@@ -140,6 +140,7 @@ class Bench:
         self.w2 = self.work / "w2"
         self.apis = self.work / "apis"
         self.hot_loops = self.work / "hot_loops"
+        self.transient = self.work / "transient"
         self.deadline = time.monotonic() + budget_seconds
         self.report = Report(self.out / "results.json")
         self.part = ""  # of a section: only the parts whose names have this in them
@@ -237,6 +238,9 @@ def compile_workloads(bench):
     jobs = [
         [nvcc + ["-o", bench.w2, bench.here / "w2.cu", "-lcuda"]],
         [nvcc + ["-o", bench.hot_loops, bench.here / "hot_loops.cu"]],
+        [nvcc + ["-o", bench.transient, bench.here / "transient.cu", "-lcuda"],
+         *[["nvcc", "-arch=native", "-lineinfo", "-cubin", f"-DKERNEL={name}", "-o", bench.work / f"{name}.cubin",
+            bench.here / "transient_kernel.cu"] for name in ("alpha", "beta")]],
         [nvcc + ["-o", bench.stuck_ids, bench.here / "stuck_ids.cu", *bench.cuda_includes(), "-ldl"]],
         [nvcc + ["--default-stream", "per-thread", "-c", "-o", ptds, bench.here / "apis_ptds.cu"],
          nvcc + ["-o", bench.apis, bench.here / "apis.cu", ptds, "-lcuda", "-ldl"]],

@@ -72,6 +72,7 @@ def make_small():
     section_pccost.TRAINING_ROUNDS, section_pccost.TRAINING_STEPS = 9, 600
     section_cost.MIN_SETS = 2
     section_pcshared.SWITCHES = 4
+    section_pc.comings_and_goings = lambda bench: None  # its program is made by nvcc; pc_sampling.short_lived_modules
     section_pctorch.RUNS, section_pctorch.STEPS = 1, 1000
 
 

@@ -241,6 +241,29 @@ def torch_serialized(bench):
         check_windows(bench, name, profile, summary)
 
 
+def comings_and_goings(bench):
+    """Modules and contexts that go while they are sampled: each kernel has as many samples a second of GPU time as where
+    both stay. (CUPTI's decoder is up to 100 ms behind; a module's last samples must not be the next one's.)"""
+    rates = {}
+    for mode in ("stay", "modules", "contexts"):
+        name = f"code that comes and goes, {mode}"
+        profile, summary = w2.run_both(bench, name, [bench.transient, mode, bench.work], None, options=CONTINUOUS)
+        pc_checks.check_conserved(bench, name, profile, summary)
+        if profile is None:
+            return
+        for kernel in ("alpha", "beta"):
+            of_it = [s for s in profile.samples if code.kernel_name(s) == kernel]
+            time_ns = sum(s.values["gpu_time"] for s in of_it)
+            rates[mode, kernel] = sum(s.values.get(code.PC, 0) for s in of_it) / time_ns * 1e6 if time_ns else 0
+        attribution = code.by_label(code.pc_samples(profile), "gpu_pc_attrib")
+        bench.report.add(f"{name}: attribution", code.show_counts(attribution), "", "measured")
+        share = [rates[mode, kernel] / (rates["stay", kernel] or 1) for kernel in ("alpha", "beta")]
+        bench.report.require(f"{name}: samples a GPU time, of what they are where both stay",
+                             rates["stay", "alpha"] > 0 and all(0.9 <= s <= 1.1 for s in share),
+                             f"alpha {share[0] * 100:.1f} %, beta {share[1] * 100:.1f} % ({rates[mode, 'alpha']:.0f} and "
+                             f"{rates[mode, 'beta']:.0f} a ms)", "90 to 110 %")
+
+
 def collectives(bench):
     """Two ranks of an all-reduce loop end, whatever is sampled."""
     command = bench.python("nccl_loop.py", "--steps", 300)
@@ -290,5 +313,6 @@ def run(bench):
         ("hot_loops, serialized", 40, lambda: serialized(bench)),
         ("serialized, a graph mid-run", 20, lambda: refuses_graphs_midway(bench)),
         ("serialized, a graph before", 20, lambda: refuses_graphs_at_start(bench)),
+        ("code that comes and goes", 40, lambda: comings_and_goings(bench)),
         ("hot_loops on two GPUs, continuous", 15, lambda: two_gpus(bench)),
         ("NCCL, 2 ranks", 40, lambda: collectives(bench))))

@@ -68,14 +68,14 @@ CUresult launch(uint32_t cbid, const char* name, const void* api_params, CUfunct
   Stream* on = context ? stream_of(context, stream, per_thread) : nullptr;
   const bool capturing = on && is_capturing(on);
   Api api(CUPTI_CB_DOMAIN_DRIVER_API, cbid, name, api_params,
-          function ? function->name.c_str() : nullptr, true, capturing);
+          function ? function->told.c_str() : nullptr, true, capturing);
   if (!api.allowed() || on == nullptr)
     return static_cast<CUresult>(api.finish(CUDA_ERROR_NOT_INITIALIZED));
   if (function == nullptr) return static_cast<CUresult>(api.finish(CUDA_ERROR_INVALID_HANDLE));
   Execution work{};
   work.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
   work.correlation = api.correlation();
-  work.name = function->name.c_str();
+  work.name = function->told.c_str();
   memcpy(work.grid, shape.grid, sizeof work.grid);
   memcpy(work.block, shape.block, sizeof work.block);
   work.dynamic_shared = shape.shared;
@@ -101,6 +101,16 @@ size_t image_bytes(const void* image) {
       header->e_phoff + static_cast<uint64_t>(header->e_phnum) * header->e_phentsize;
   if (segments > end) end = segments;
   return end > sizeof *header ? end : sizeof *header;
+}
+
+/// On an H200 the names in records of an unloaded module were those of the next one that was
+/// loaded.
+void use_memory_again() {
+  std::lock_guard lock(driver().mutex);
+  for (Function* function : driver().gone) {
+    for (char& letter : function->told) letter = '~';
+  }
+  driver().gone.clear();
 }
 
 }  // namespace
@@ -150,6 +160,7 @@ FAKE_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
           &params);
   if (!api.allowed()) return static_cast<CUresult>(api.finish(0));
   current_context();
+  use_memory_again();
   auto* fresh = new Module;
   fresh->id = driver().next_module.fetch_add(1);
   const auto* bytes = static_cast<const char*>(image);
@@ -178,9 +189,11 @@ FAKE_EXPORT CUresult cuModuleUnload(CUmodule module) {
     hooks->module_unloading(thread_state().context, gone->id, gone->image.data(),
                             gone->image.size());
   }
-  // The memory stays readable with changed contents, as measured; names live on in records.
+  // The memory stays readable with changed contents, as measured.
   memset(gone->image.data(), 0xdd, gone->image.size());
   gone->image = {};
+  std::scoped_lock lock(gone->mutex, driver().mutex);
+  driver().gone.insert(driver().gone.end(), gone->functions.begin(), gone->functions.end());
   return static_cast<CUresult>(api.finish(0));
 }
 
@@ -195,7 +208,7 @@ FAKE_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, 
     }
   }
   auto* fresh = new Function;
-  fresh->name = name;
+  fresh->name = fresh->told = name;
   fresh->module_id = in->id;
   give_code(*fresh, *in);
   in->functions.push_back(fresh);

@@ -11,7 +11,7 @@ FAKE_EXPORT CUresult fake_cuda_runtime_call(uint32_t cbid, const char* name, con
                                             CUfunction function, int launch,
                                             CUresult (*body)(void*), void* argument) {
   if (!interface().forked()) current_context();
-  const char* symbol = function ? reinterpret_cast<Function*>(function)->name.c_str() : nullptr;
+  const char* symbol = function ? reinterpret_cast<Function*>(function)->told.c_str() : nullptr;
   Api api(CUPTI_CB_DOMAIN_RUNTIME_API, cbid, name, params, symbol, launch != 0);
   return static_cast<CUresult>(api.finish(api.allowed() ? body(argument) : api.result()));
 }

@@ -20,6 +20,8 @@ struct Module;
 /// A CUfunction. Never freed: activity records point at the name.
 struct Function {
   std::string name;
+  std::string told;  // the name where callbacks and records point: overwritten when the module's
+                     // memory is used again
   uint32_t module_id = 0;
   uint32_t registers = 32;
   uint32_t static_shared = 0;
@@ -70,6 +72,7 @@ struct Context {
 /// What the driver knows. `mutex` guards the lists only.
 struct Driver {
   std::mutex mutex;
+  std::vector<Function*> gone;  // of unloaded modules, until the next module is loaded
   std::atomic<bool> initialised{false};
   std::atomic<bool> in_init{false};
   std::atomic<int> owner_pid{0};

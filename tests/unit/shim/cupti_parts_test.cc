@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -15,10 +16,13 @@
 #include <thread>
 #include <vector>
 
+#include "shim/core/name_table.h"
+#include "shim/core/owner.h"
 #include "shim/cupti/buffer_pool.h"
 #include "shim/cupti/callback_ids.h"
 #include "shim/cupti/capture_tracker.h"
 #include "shim/cupti/launch_key.h"
+#include "shim/cupti/launch_names.h"
 #include "shim/cupti/launch_rule.h"
 #include "shim/cupti/loader.h"
 #include "shim/cupti/mapped_objects.h"
@@ -120,8 +124,75 @@ TEST(LaunchKey, IsTheFunctionOrTheGraphOfTheParameters) {
             launched_work(Domain::kDriver, 45, Call::kMemcpy, words));
   EXPECT_EQ(launched_work(Domain::kDriver, 307, Call::kKernel, nullptr),
             launched_work(Domain::kDriver, 307, Call::kKernel, nullptr));
-  EXPECT_NE(launch_key(Domain::kDriver, 307, Call::kKernel, 1, words),
-            launch_key(Domain::kDriver, 307, Call::kKernel, 2, words));
+  EXPECT_NE(launch_key(Call::kKernel, 1, 0x1000), launch_key(Call::kKernel, 2, 0x1000));
+  EXPECT_NE(launch_key(Call::kKernel, 1, 0x1000), launch_key(Call::kKernel, 1, 0x2000));
+}
+
+// --- names at the launch
+// ----------------------------------------------------------------------------------
+
+shim::WideCorrelation launch_number(uint32_t id, uint32_t epoch = 1) { return {id, epoch, false}; }
+
+class LaunchNamesTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    (void)shim::own_process();
+    (void)shim::names().create();
+  }
+};
+
+TEST_F(LaunchNamesTest, NamesWhatRanBeforeItsModuleWent) {
+  auto names = std::make_unique<LaunchNames>();
+  auto memory = std::make_unique<LaunchNames::Memory>();
+  const uint64_t alpha = shim::intern("alpha"), beta = shim::intern("beta");
+  ASSERT_NE(alpha, 0u);
+  names->note(launch_number(1), 0x100000, "alpha", *memory);
+  EXPECT_EQ(names->of(launch_number(1), 50), 0u) << "no module has gone: the record's own name";
+  names->names_going(100);
+  EXPECT_EQ(names->of(launch_number(1), 50), alpha);
+  EXPECT_EQ(names->of(launch_number(1), 100), 0u) << "ran afterwards";
+  EXPECT_EQ(names->of(launch_number(2), 50), 0u) << "was never launched here";
+  EXPECT_EQ(names->of(launch_number(1, 2), 50), 0u) << "another epoch";
+  EXPECT_EQ(names->of({1, 1, true}, 50), 0u) << "before the arm";
+  // The handle is another function's now.
+  names->note(launch_number(3), 0x100000, "beta", *memory);
+  EXPECT_EQ(names->of(launch_number(3), 50), beta);
+}
+
+TEST_F(LaunchNamesTest, AHandleIsLookedUpAnewWhenModulesChange) {
+  auto names = std::make_unique<LaunchNames>();
+  auto memory = std::make_unique<LaunchNames::Memory>();
+  const auto name_of = [&](uint32_t id) { return names->of(launch_number(id), 0); };
+  const auto launch = [&](uint32_t id, const char* name) {
+    names->note(launch_number(id), 0x100000, name, *memory);
+  };
+  names->names_going(UINT64_MAX);
+  launch(1, "alpha");
+  launch(2, "beta");  // unchanged modules: the name is not read again
+  EXPECT_EQ(name_of(2), name_of(1));
+  names->module_loaded();
+  launch(3, "beta");
+  EXPECT_EQ(name_of(3), shim::intern("beta"));
+  names->begin_arm();
+  launch(4, "gamma");
+  EXPECT_EQ(name_of(4), shim::intern("gamma"));
+  // Calls that do not say which function: by the name, each time.
+  names->note(launch_number(5), 480 << 4, "alpha", *memory);
+  names->note(launch_number(6), 480 << 4, "beta", *memory);
+  EXPECT_EQ(name_of(5), shim::intern("alpha"));
+  EXPECT_EQ(name_of(6), shim::intern("beta"));
+}
+
+TEST_F(LaunchNamesTest, TheLatestLaunchesStay) {
+  auto names = std::make_unique<LaunchNames>();
+  auto memory = std::make_unique<LaunchNames::Memory>();
+  names->names_going(UINT64_MAX);
+  for (uint32_t id = 1; id <= LaunchNames::kSlots + 1; ++id) {
+    names->note(launch_number(id), 0x100000, "alpha", *memory);
+  }
+  EXPECT_EQ(names->of(launch_number(1), 0), 0u) << "the last one has its place";
+  EXPECT_EQ(names->of(launch_number(2), 0), shim::intern("alpha"));
+  EXPECT_EQ(names->of(launch_number(LaunchNames::kSlots + 1), 0), shim::intern("alpha"));
 }
 
 // --- capture

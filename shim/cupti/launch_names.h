@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/core/correlation.h"
+
+namespace gpuprof::cupti {
+
+/// The kernels' names as they were at the launch, for records that come after their module has
+/// gone.
+///
+/// A kernel record points at its name, and the name's memory goes with the module: with two modules
+/// loaded and unloaded in turns 16 of 20 batches of records had the other one's name by the time
+/// they were delivered (H200, CUPTI 13.0.1). So each kernel launch leaves its name's id here, by
+/// its correlation id, and a record from before the latest unload is named by it. Other records are
+/// not: where CUPTI gives all launches of a thread one id, their own names are right.
+///
+/// Threads: all from callbacks of any thread; lock-free. 1 MiB, committed by use.
+class LaunchNames {
+ public:
+  static constexpr uint32_t kSlots = 1u
+                                     << 16;  // a quarter of a second at 250,000 launches a second
+
+  /// What a thread remembers of the functions that it launches. Plain data, as it is thread-local.
+  struct Memory {
+    struct Entry {
+      uint64_t work;  // CUfunction, or host function; 0: none
+      uint64_t name_id;
+      uint32_t generation;
+    };
+    static constexpr uint32_t kEntries = 32;
+    Entry entries[kEntries];
+  };
+
+  constexpr LaunchNames() = default;
+
+  /// Modules changed unseen while nothing was armed.
+  void begin_arm() noexcept { generation_.fetch_add(1, std::memory_order_relaxed); }
+  void module_loaded() noexcept { generation_.fetch_add(1, std::memory_order_relaxed); }
+  /// A module, or a context with all of its own, is about to go.
+  void names_going(uint64_t now_ns) noexcept {
+    generation_.fetch_add(1, std::memory_order_relaxed);
+    gone_ns_.store(now_ns, std::memory_order_relaxed);
+  }
+
+  /// A kernel launch at its EXIT. `work`: launched_work().
+  void note(const shim::WideCorrelation& launch, uint64_t work, const char* name,
+            Memory& memory) noexcept;
+
+  /// The name's id of the kernel that started at `start_ns` (MONOTONIC), if its record's own may
+  /// not be read any more; 0 if it may, or is not known.
+  [[nodiscard]] uint64_t of(const shim::WideCorrelation& execution,
+                            uint64_t start_ns) const noexcept;
+
+ private:
+  struct Slot {
+    std::atomic<uint64_t> launch{0};  // epoch << 32 | correlation; 0: none, or being written
+    std::atomic<uint64_t> name_id{0};
+  };
+  uint64_t id_of(uint64_t work, const char* name, Memory& memory) const noexcept;
+
+  std::atomic<uint32_t> generation_{1};
+  std::atomic<uint64_t> gone_ns_{0};
+  Slot slots_[kSlots];
+};
+
+LaunchNames& launch_names() noexcept;
+
+}  // namespace gpuprof::cupti
