@@ -61,7 +61,7 @@ class LaunchNames {
   };
   uint64_t id_of(uint64_t work, const char* name, Memory& memory) const noexcept;
 
-  std::atomic<uint32_t> generation_{1};
+  std::atomic<uint32_t> generation_{0};  // all zero: 1 MiB of .bss, not of the file
   std::atomic<uint64_t> gone_ns_{0};
   Slot slots_[kSlots];
 };
