@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python frames on the call paths, against what the interpreter itself said of each launch (python/*.py).
 
-usage: python_frames.py run|perf|attach|interpreters|threads|off --build BUILD [--interpreter PATH | --root ROOT]
+usage: python_frames.py run|perf|attach|deep|evaluator|interpreters|threads|off --build BUILD
+           [--interpreter PATH | --root ROOT]
 Without either, the interpreter that runs this. --root: an interpreter of scripts/python-proof, ROOT/interpreter says how
 it is started. perf: with CPython's own trampolines (`-X perf`, 3.12 and later). off: with `--python off`."""
 
@@ -61,8 +62,8 @@ def trampolines(profile, sample):
     return [f for f in sample.frames if mapping_of(profile, f) == "[jit]" and not f.function.startswith("[")]
 
 
-def judge(profile, summary, truth):
-    """Every call path is the interpreter's own; at most 1 % has no Python frames at all."""
+def judge(profile, summary, truth, cut=False):
+    """Every call path is the interpreter's own; at most 1 % has no Python frames at all. `cut`: the native stacks are."""
     loaded = pprof_raw.load(profile)
     counts = collections.Counter()
     for sample in loaded.samples:
@@ -79,8 +80,10 @@ def judge(profile, summary, truth):
     check(counts["none"] * 100 <= counts["all"], f"{counts['none']} of {counts['all']} executions without Python frames")
     check_documented(summary)
     python = summary["targets"][0]["python"]
-    equal((python["disagree"], python["incomplete"], python["beyond_native"]), (0, 0, 0), f"refused: {python}")
-    check(python["stitched"] > 1000, f"{python['stitched']} stacks with Python frames")
+    equal((python["disagree"], python["incomplete"]), (0, 0), f"refused: {python}")
+    equal(python["beyond_native"], python["stitched"] if cut else 0, f"of cut native stacks: {python}")
+    check(python["stitched"] > (50 if cut else 1000),  # 128 of the largest a second
+          f"{python['stitched']} stacks with Python frames")
     print(f"Python {python['version']}: {counts['right']} of {counts['all']} executions on the interpreter's own call "
           f"paths, {counts['none']} without; {python['stitched']} stacks, {python['unnamed_frames']} frames unnamed")
 
@@ -120,7 +123,7 @@ class Interpreter:
         return env
 
 
-def profile_run(bench, options, *run_options, script="nested.py", rounds=ROUNDS, python_options=()):
+def profile_run(bench, options, *run_options, script="nested.py", rounds=ROUNDS, python_options=(), **settings):
     """The profile, the summary and the truth of a run from its start."""
     interpreter = Interpreter(bench, options)
     truth, profile, summary = bench.dir / "stacks.json", bench.dir / "run.pb.gz", bench.dir / "run.json"
@@ -128,7 +131,7 @@ def profile_run(bench, options, *run_options, script="nested.py", rounds=ROUNDS,
     done = subprocess.run(
         [str(bench.daemon), "run", "--shim", str(bench.shim), "--stack-rate", "all", "-o", str(profile), "--summary-json",
          str(summary), *run_options, "--", *interpreter.command(script, truth, rounds, PAUSE, options=python_options)],
-        env=interpreter.environment(bench), cwd=bench.dir, capture_output=True, text=True, timeout=180, check=False)
+        env=interpreter.environment(bench, **settings), cwd=bench.dir, capture_output=True, text=True, timeout=180, check=False)
     check(done.returncode == 0, f"run: exit {done.returncode}: {done.stderr}")
     summary = json.loads(summary.read_text())
     known = Truth(truth)
@@ -148,6 +151,16 @@ def perf(bench, options):
     loaded = pprof_raw.load(profile)
     named = [sample for sample in loaded.samples if trampolines(loaded, sample)]
     check(len(named) > 10, f"{len(named)} call paths with names from the perf map")
+
+
+def deep(bench, options):
+    """Where the native stack is cut, the outer Python frames are known all the same."""
+    judge(*profile_run(bench, options, script="deep.py", rounds=1000), cut=True)
+
+
+def evaluator(bench, options):
+    """With a frame evaluation function, as torch.compile sets one: a native frame for every Python frame."""
+    judge(*profile_run(bench, options, EVALUATOR=bench.build / "tests/e2e/libpython_evaluator.so"))
 
 
 def interpreters(bench, options):
@@ -232,5 +245,5 @@ def run_case(case, options):
 
 
 if __name__ == "__main__":
-    sys.exit(run_named_case({"run": run, "perf": perf, "attach": attach, "interpreters": interpreters, "off": off, "threads": threads}, __doc__, run_case,
+    sys.exit(run_named_case({"run": run, "perf": perf, "attach": attach, "deep": deep, "evaluator": evaluator, "interpreters": interpreters, "off": off, "threads": threads}, __doc__, run_case,
                             interpreter={"help": "a CPython"}, root={"help": "of scripts/python-proof"}))

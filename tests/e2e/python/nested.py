@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launches kernels from every kind of Python frame, and writes what each launch's Python stack was (cuda_truth.py).
 
-usage: nested.py TRUTH ROUNDS [SECONDS]     pauses for SECONDS before the first launch"""
+usage: nested.py TRUTH ROUNDS [SECONDS]     pauses for SECONDS before the first launch
+EVALUATOR in the environment: a library with evaluator.c"""
 import asyncio
 import ctypes
 import functools
+import os
 import sys
 import threading
 import time
@@ -14,6 +16,8 @@ from cuda_truth import launch
 
 truth_path, rounds = sys.argv[1], int(sys.argv[2])
 cuda_truth.start()
+if "EVALUATOR" in os.environ:
+    ctypes.PyDLL(os.environ["EVALUATOR"]).install()
 
 
 def plain():
