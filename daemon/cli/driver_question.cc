@@ -2,7 +2,6 @@
 #include "daemon/cli/driver_question.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -17,6 +16,7 @@
 
 #include "daemon/asker/asker.h"
 #include "daemon/base/unique_fd.h"
+#include "daemon/cli/process_answer.h"
 #include "daemon/target/text.h"
 
 #ifndef MFD_EXEC
@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr size_t kMostBytes = 8192;
-constexpr milliseconds kDyingPatience{1000};  // a driver call may not be killable
+constexpr std::string_view kLast = "\nend\n";
 constexpr int kNoExec = 126;
 
 // The asker in memory: no file of ours need be found, and none can be put in its place. Where
@@ -46,14 +46,6 @@ Result<UniqueFd> asker_file() {
   return fd;
 }
 
-std::vector<char*> pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> out;
-  out.reserve(strings.size() + 1);
-  for (const std::string& text : strings) out.push_back(const_cast<char*>(text.c_str()));
-  out.push_back(nullptr);
-  return out;
-}
-
 // Async-signal-safe: the child of a fork.
 [[noreturn]] void become_asker(int file, int answers, int nothing, char* const* argv,
                                char* const* envp, const AskAs& as) {
@@ -66,48 +58,6 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   if (::dup2(nothing, 0) < 0 || ::dup2(answers, 1) < 0 || ::dup2(nothing, 2) < 0) ::_exit(kNoExec);
   ::syscall(SYS_execveat, file, "", argv, envp, AT_EMPTY_PATH);
   ::_exit(kNoExec);
-}
-
-struct Said {
-  std::string text;
-  bool late = false;
-};
-
-// Until the last line, the end, or the deadline.
-Said read_answer(int fd, Clock::time_point deadline) {
-  Said out;
-  char buffer[1024];
-  while (out.text.size() < kMostBytes && !out.text.ends_with("\nend\n")) {
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-    out.late = left <= milliseconds(0);
-    if (out.late) break;
-    pollfd wait = {fd, POLLIN, 0};
-    const int ready = ::poll(&wait, 1, static_cast<int>(left.count()));
-    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
-    if (ready < 0) break;
-    const ssize_t got = ::read(fd, buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    out.text.append(buffer, static_cast<size_t>(got));
-  }
-  return out;
-}
-
-// Its wait status; -1: it cannot be killed at once, and is left. `leaving`: it has said its last.
-int end_child(pid_t pid, bool leaving) {
-  if (!leaving) ::kill(pid, SIGKILL);
-  const auto deadline = Clock::now() + kDyingPatience;
-  for (;;) {
-    int status = -1;
-    const pid_t got = ::waitpid(pid, &status, WNOHANG);
-    if (got == pid) return status;
-    if (got < 0 && errno != EINTR) return -1;
-    if (Clock::now() >= deadline) {
-      if (!leaving) return -1;
-      return end_child(pid, false);
-    }
-    ::usleep(2000);
-  }
 }
 
 std::string rest_of(std::string_view text, std::string_view word) {
@@ -162,9 +112,9 @@ Result<DriverAnswer> ask_driver(const std::string& library, uint32_t bound, cons
   if (pid == 0)
     become_asker(file->get(), theirs.get(), nothing.get(), argv.data(), envp.data(), as);
   theirs.reset();
-  const Said said = read_answer(answers.get(), deadline);
-  const bool answered = said.text.ends_with("\nend\n");
-  const int status = end_child(pid, !answered && !said.late);
+  const Said said = read_words(answers.get(), kLast, kMostBytes, deadline);
+  const bool answered = said.text.ends_with(kLast);
+  const int status = end_process(pid, !answered && !said.late);
   if (answered) return parse_answer(said.text);
   // What it had said before is worth nothing: it may be half of it.
   if (said.late)

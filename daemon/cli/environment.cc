@@ -55,7 +55,7 @@ void set_identity(Environment& environment, const Invoker& invoker) {
   environment.set("HOME", invoker.home);
   environment.set("USER", invoker.name);
   environment.set("LOGNAME", invoker.name);
-  for (const char* name : {"SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND"})
+  for (const char* name : {"SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_HOME", "SUDO_COMMAND"})
     environment.unset(name);
 }
 

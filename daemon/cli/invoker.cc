@@ -2,71 +2,18 @@
 #include "daemon/cli/invoker.h"
 
 #include <grp.h>
-#include <pwd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
-#include <functional>
-#include <memory>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 namespace gpuprof::cli {
 namespace {
-
-#ifdef GPUPROF_STATIC_BINARY
-struct CloseFile {
-  void operator()(FILE* file) const { std::fclose(file); }
-};
-using File = std::unique_ptr<FILE, CloseFile>;
-#endif
-
-// A static glibc cannot load NSS modules of another glibc, so a static binary reads the files only.
-#ifdef GPUPROF_STATIC_BINARY
-const passwd* find_in_file(const std::function<bool(const passwd&)>& matches) {
-  const File file(std::fopen("/etc/passwd", "re"));
-  while (const passwd* entry = file ? ::fgetpwent(file.get()) : nullptr) {
-    if (matches(*entry)) return entry;
-  }
-  return nullptr;
-}
-
-const passwd* find_user(const std::string& name) {
-  return find_in_file([&](const passwd& entry) { return name == entry.pw_name; });
-}
-
-const passwd* find_user(uid_t uid) {
-  return find_in_file([&](const passwd& entry) { return uid == entry.pw_uid; });
-}
-#else
-const passwd* find_user(const std::string& name) { return ::getpwnam(name.c_str()); }
-const passwd* find_user(uid_t uid) { return ::getpwuid(uid); }
-#endif
-
-std::vector<gid_t> groups_of(const std::string& name, gid_t gid) {
-  std::vector<gid_t> out;
-#ifdef GPUPROF_STATIC_BINARY
-  out.push_back(gid);
-  const File file(std::fopen("/etc/group", "re"));
-  while (const group* entry = file ? ::fgetgrent(file.get()) : nullptr) {
-    for (char** member = entry->gr_mem; *member != nullptr; ++member) {
-      if (name == *member && entry->gr_gid != gid) out.push_back(entry->gr_gid);
-    }
-  }
-#else
-  int count = 64;
-  out.resize(static_cast<size_t>(count));
-  if (::getgrouplist(name.c_str(), gid, out.data(), &count) < 0) {
-    out.resize(static_cast<size_t>(count));
-    ::getgrouplist(name.c_str(), gid, out.data(), &count);
-  }
-  out.resize(static_cast<size_t>(count));
-#endif
-  return out;
-}
 
 std::optional<uid_t> id_from_environment(const char* name) {
   const char* text = std::getenv(name);
@@ -78,34 +25,51 @@ std::optional<uid_t> id_from_environment(const char* name) {
   return out;
 }
 
-Invoker from_entry(const passwd& entry) {
+std::string text_from_environment(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+Invoker from_user(const User& user, gid_t gid, const Users& users) {
   Invoker out;
-  out.uid = entry.pw_uid;
-  out.gid = entry.pw_gid;
-  out.name = entry.pw_name;
-  out.home = entry.pw_dir;
-  out.groups = groups_of(out.name, out.gid);
+  out.uid = user.uid;
+  out.gid = gid;
+  out.name = user.name;
+  out.home = user.home;
   out.switches = out.uid != ::geteuid();
+  if (auto groups = users.groups_of(user, gid)) {
+    out.groups = std::move(*groups);
+  } else {
+    out.groups = {gid};
+    out.note = "the groups of " + user.name + " were not found (" + groups.error().message +
+               "): the command has group " + std::to_string(gid) + " alone";
+  }
   return out;
 }
 
-Result<Invoker> from_sudo(uid_t uid) {
-  // Without a passwd entry (a user of a container only) the numbers still hold.
+// The numbers hold without an entry too: a user of a container only, or of a directory that does
+// not answer.
+Invoker from_numbers(uid_t uid, gid_t gid, const std::string& why) {
   Invoker out;
-  if (const passwd* entry = find_user(uid)) {
-    out = from_entry(*entry);
-  } else {
-    out.uid = uid;
-    out.name = std::to_string(uid);
-    out.home.assign(1, '/');
-    out.gid = uid;
-    out.switches = true;
-  }
-  if (const auto gid = id_from_environment("SUDO_GID")) {
-    out.gid = *gid;
-    out.groups = groups_of(out.name, out.gid);
-  }
+  out.uid = uid;
+  out.gid = gid;
+  out.groups = {gid};
+  out.name = text_from_environment("SUDO_USER");
+  if (out.name.empty()) out.name = std::to_string(uid);
+  out.home = text_from_environment("SUDO_HOME");  // of sudo 1.9.15 and newer
+  if (!out.home.starts_with('/')) out.home = "/";
+  out.switches = true;
+  out.note = "who user " + std::to_string(uid) + " is was not found (" + why +
+             "): the command has HOME=" + out.home + ", USER=" + out.name + " and group " +
+             std::to_string(gid) + " alone";
   return out;
+}
+
+Invoker from_sudo(uid_t uid, const Users& users) {
+  const auto gid = id_from_environment("SUDO_GID");
+  const auto user = users.find(uid);
+  if (!user) return from_numbers(uid, gid.value_or(uid), user.error().message);
+  return from_user(*user, gid.value_or(user->gid), users);
 }
 
 }  // namespace
@@ -124,18 +88,21 @@ int become(const Invoker& invoker) {
   return 0;
 }
 
-Result<Invoker> Invoker::resolve(const std::string& user) {
+Result<Invoker> Invoker::resolve(const std::string& user, const Users& users) {
   const uid_t self = ::geteuid();
   if (!user.empty()) {
-    const passwd* entry = find_user(user);
-    if (entry == nullptr) return fail(Code::kInvalidArgument, "--user: no such user: " + user);
-    Invoker out = from_entry(*entry);
+    const auto found = users.find(user);
+    if (!found) {
+      return fail(Code::kInvalidArgument,
+                  "--user: no such user: " + user + " (" + found.error().message + ")");
+    }
+    Invoker out = from_user(*found, found->gid, users);
     if (out.switches && self != 0)
       return fail(Code::kPermission, "--user: running a command as " + user + " needs root");
     return out;
   }
   const auto sudo_uid = id_from_environment("SUDO_UID");
-  if (self == 0 && sudo_uid && *sudo_uid != 0) return from_sudo(*sudo_uid);
+  if (self == 0 && sudo_uid && *sudo_uid != 0) return from_sudo(*sudo_uid, users);
   Invoker out;
   out.uid = self;
   out.gid = ::getegid();

@@ -181,6 +181,7 @@ int Run::go() {
     console_.line(invoker.error().message);
     return exit_code_of(invoker.error()) == kExitUsage ? kExitUsage : kExitFailure;
   }
+  if (!invoker->note.empty()) console_.line(invoker->note);
   if (auto ok = check_injection(Environment::current(), shim_, options_.force); !ok) {
     console_.line(ok.error().message);
     return kExitUsage;

@@ -126,6 +126,47 @@ TEST_F(CliRun, UnderSudoTheCommandAndTheFilesBelongToTheCaller) {
             "0\n");
 }
 
+// Where getent and id are stand-ins, as which this machine's own are dressed up.
+TEST_F(CliRun, UnderSudoADirectorysUserIsAskedFor) {
+  const auto stand_in = [this](const std::string& name, const std::string& body) {
+    std::ofstream(file(name)) << "#!/bin/sh\n" << body << "\n";
+    ASSERT_EQ(::chmod(file(name).c_str(), 0755), 0);
+  };
+  const auto run = [this] {
+    const std::string script =
+        "mount --bind getent /usr/bin/getent; mount --bind id /usr/bin/id; exec " + daemon_path() +
+        " run --shim " + shim_path() +
+        " -- /bin/sh -c 'echo $HOME:$USER; grep -E \"^(Uid|Gid|Groups)\" /proc/self/status | "
+        "xargs'";
+    return Child({"/usr/bin/unshare", "--mount", "/bin/sh", "-ec", script},
+                 setup({"SUDO_UID=123456", "SUDO_GID=123457", "SUDO_USER=alice"}))
+        .finish();
+  };
+  const std::string ids = "Uid: 123456 123456 123456 123456 Gid: 123457 123457 123457 123457 ";
+  stand_in("getent",
+           "[ \"$*\" = 'passwd 123456' ] && echo 'alice:*:123456:5:A:/net/alice:/bin/sh'");
+  stand_in("id", "[ \"$*\" = '-G alice' ] && echo 5 27 123457");
+  Outcome outcome = run();
+  EXPECT_EQ(outcome.out, "/net/alice:alice\n" + ids + "Groups: 5 27 123457\n") << outcome.err;
+  EXPECT_EQ(outcome.err.find("not found"), std::string::npos) << outcome.err;
+  stand_in("id", "exit 1");
+  outcome = run();
+  EXPECT_EQ(outcome.out, "/net/alice:alice\n" + ids + "Groups: 123457\n") << outcome.err;
+  EXPECT_NE(
+      outcome.err.find("gpu-profiled: the groups of alice were not found (/usr/bin/id -G alice "
+                       "ended with 1): the command has group 123457 alone\n"),
+      std::string::npos)
+      << outcome.err;
+  stand_in("getent", "exit 2");
+  outcome = run();
+  EXPECT_EQ(outcome.out, "/:alice\n" + ids + "Groups: 123457\n") << outcome.err;
+  EXPECT_NE(outcome.err.find(
+                "gpu-profiled: who user 123456 is was not found (/usr/bin/getent passwd 123456 "
+                "ended with 2): the command has HOME=/, USER=alice and group 123457 alone\n"),
+            std::string::npos)
+      << outcome.err;
+}
+
 TEST_F(CliRun, TermReachesTheCommand) {
   Child run({daemon_path(), "run", "--shim", shim_path(), "-o", file("x.pb.gz"), "--", "/bin/sh",
              "-c", "trap 'exit 9' TERM; touch ready; while :; do sleep 0.05; done"},

@@ -64,8 +64,8 @@ TEST(Environment, Profiling) {
 }
 
 TEST(Environment, IdentityOfTheInvoker) {
-  Environment environment(
-      {"HOME=/root", "USER=root", "LOGNAME=root", "SUDO_UID=1000", "SUDO_USER=bob", "PATH=/bin"});
+  Environment environment({"HOME=/root", "USER=root", "LOGNAME=root", "SUDO_UID=1000",
+                           "SUDO_USER=bob", "SUDO_HOME=/home/bob", "PATH=/bin"});
   Invoker invoker;
   set_identity(environment, invoker);
   EXPECT_EQ(environment.value("HOME"), "/root") << "we are who we are: nothing changes";
@@ -77,6 +77,7 @@ TEST(Environment, IdentityOfTheInvoker) {
   EXPECT_EQ(environment.value("USER"), "bob");
   EXPECT_EQ(environment.value("LOGNAME"), "bob");
   EXPECT_EQ(environment.find("SUDO_UID"), nullptr);
+  EXPECT_EQ(environment.find("SUDO_HOME"), nullptr);
   EXPECT_EQ(environment.value("PATH"), "/bin");
 }
 
