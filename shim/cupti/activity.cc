@@ -53,7 +53,7 @@ class Conversion {
     if (name != nullptr) {
       bool fresh = false;
       // A graph's nodes have the id of the graph's launch.
-      exec.name_id = exec.graph_id == 0 ? launch_names().of(wide, exec.start_ns) : 0;
+      exec.name_id = exec.graph_id == 0 ? launch_names().of(wide) : 0;
       if (exec.name_id == 0) exec.name_id = names_.id_of(name, &fresh);
       if (exec.name_id == 0) shim::count_drop(GPUPROF_DROP_NAME_TABLE_FULL);
       note_sight(record, exec, name, fresh);

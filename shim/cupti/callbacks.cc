@@ -155,7 +155,7 @@ void on_resource(CUpti_CallbackId id, const CUpti_ResourceData& data) noexcept {
       if (static_cast<ResourceId>(id) == ResourceId::kModuleLoaded) {
         launch_names().module_loaded();
       } else {
-        launch_names().names_going(shim::monotonic_ns());
+        launch_names().names_going();
       }
       pc_sampling().on_module_change(data.context);
       const auto* module = static_cast<const CUpti_ModuleResourceData*>(data.resourceDescriptor);
@@ -176,7 +176,7 @@ void on_resource(CUpti_CallbackId id, const CUpti_ResourceData& data) noexcept {
       pc_sampling().on_context_created(data.context);
       break;
     case ResourceId::kContextDestroyStarting:
-      launch_names().names_going(shim::monotonic_ns());
+      launch_names().names_going();
       pc_sampling().on_context_destroying(data.context);
       break;
   }

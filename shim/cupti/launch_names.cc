@@ -48,8 +48,8 @@ void LaunchNames::note(const shim::WideCorrelation& launch, uint64_t work, const
   slot.launch.store(key_of(launch), std::memory_order_release);
 }
 
-uint64_t LaunchNames::of(const shim::WideCorrelation& execution, uint64_t start_ns) const noexcept {
-  if (start_ns >= gone_ns_.load(std::memory_order_relaxed) || execution.before_arm) return 0;
+uint64_t LaunchNames::of(const shim::WideCorrelation& execution) const noexcept {
+  if (!gone_.load(std::memory_order_relaxed) || execution.before_arm) return 0;
   const uint64_t key = key_of(execution);
   const Slot& slot = slots_[execution.id % kSlots];
   if (slot.launch.load(std::memory_order_acquire) != key) return 0;

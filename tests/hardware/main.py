@@ -18,6 +18,7 @@ import section_pccost
 import section_pccycles
 import section_pcshared
 import section_pctorch
+import section_python
 import section_record
 import section_torch
 import section_w2
@@ -26,7 +27,7 @@ from harness import Bench, compile_workloads
 SECTIONS = {"w2": section_w2, "ids": section_ids, "apis": section_apis, "cycles": section_cycles,
             "torch": section_torch, "cost": section_cost, "pc": section_pc, "pctorch": section_pctorch,
             "pccycles": section_pccycles, "pcshared": section_pcshared,
-            "pccost": section_pccost, "record": section_record}
+            "pccost": section_pccost, "record": section_record, "python": section_python}
 
 
 def output_of(*command):

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Modules and contexts that come and go: two kernels, each in a cubin of its own, run by turns for a while.
+// Modules and contexts that come and go: two kernels, each in a cubin of its own, run by turns for
+// a while.
 //
 //   transient stay|modules|contexts FOLDER [--rounds N] [--launches N]
 //
-// stay: both modules are loaded once. modules: each is loaded before its turn and unloaded after it.
-// contexts: each turn has a context of its own, destroyed after it. FOLDER has alpha.cubin and beta.cubin.
+// stay: both modules are loaded once. modules: each is loaded before its turn and unloaded after
+// it. contexts: each turn has a context of its own, destroyed after it. FOLDER has alpha.cubin and
+// beta.cubin.
 #include <cuda.h>
 
 #include <cstdio>

@@ -147,26 +147,28 @@ TEST_F(LaunchNamesTest, NamesWhatRanBeforeItsModuleWent) {
   const uint64_t alpha = shim::intern("alpha"), beta = shim::intern("beta");
   ASSERT_NE(alpha, 0u);
   names->note(launch_number(1), 0x100000, "alpha", *memory);
-  EXPECT_EQ(names->of(launch_number(1), 50), 0u) << "no module has gone: the record's own name";
-  names->names_going(100);
-  EXPECT_EQ(names->of(launch_number(1), 50), alpha);
-  EXPECT_EQ(names->of(launch_number(1), 100), 0u) << "ran afterwards";
-  EXPECT_EQ(names->of(launch_number(2), 50), 0u) << "was never launched here";
-  EXPECT_EQ(names->of(launch_number(1, 2), 50), 0u) << "another epoch";
-  EXPECT_EQ(names->of({1, 1, true}, 50), 0u) << "before the arm";
+  EXPECT_EQ(names->of(launch_number(1)), 0u) << "no module has gone: the record's own name";
+  names->names_going();
+  EXPECT_EQ(names->of(launch_number(1)), alpha);
+  EXPECT_EQ(names->of(launch_number(2)), 0u) << "was never launched here";
+  EXPECT_EQ(names->of(launch_number(1, 2)), 0u) << "another epoch";
+  EXPECT_EQ(names->of({1, 1, true}), 0u) << "before the arm";
+  names->begin_arm();
+  EXPECT_EQ(names->of(launch_number(1)), 0u) << "no module has gone in this arm";
+  names->names_going();
   // The handle is another function's now.
   names->note(launch_number(3), 0x100000, "beta", *memory);
-  EXPECT_EQ(names->of(launch_number(3), 50), beta);
+  EXPECT_EQ(names->of(launch_number(3)), beta);
 }
 
 TEST_F(LaunchNamesTest, AHandleIsLookedUpAnewWhenModulesChange) {
   auto names = std::make_unique<LaunchNames>();
   auto memory = std::make_unique<LaunchNames::Memory>();
-  const auto name_of = [&](uint32_t id) { return names->of(launch_number(id), 0); };
+  const auto name_of = [&](uint32_t id) { return names->of(launch_number(id)); };
   const auto launch = [&](uint32_t id, const char* name) {
     names->note(launch_number(id), 0x100000, name, *memory);
   };
-  names->names_going(UINT64_MAX);
+  names->names_going();
   launch(1, "alpha");
   launch(2, "beta");  // unchanged modules: the name is not read again
   EXPECT_EQ(name_of(2), name_of(1));
@@ -174,6 +176,7 @@ TEST_F(LaunchNamesTest, AHandleIsLookedUpAnewWhenModulesChange) {
   launch(3, "beta");
   EXPECT_EQ(name_of(3), shim::intern("beta"));
   names->begin_arm();
+  names->names_going();
   launch(4, "gamma");
   EXPECT_EQ(name_of(4), shim::intern("gamma"));
   // Calls that do not say which function: by the name, each time.
@@ -186,13 +189,13 @@ TEST_F(LaunchNamesTest, AHandleIsLookedUpAnewWhenModulesChange) {
 TEST_F(LaunchNamesTest, TheLatestLaunchesStay) {
   auto names = std::make_unique<LaunchNames>();
   auto memory = std::make_unique<LaunchNames::Memory>();
-  names->names_going(UINT64_MAX);
+  names->names_going();
   for (uint32_t id = 1; id <= LaunchNames::kSlots + 1; ++id) {
     names->note(launch_number(id), 0x100000, "alpha", *memory);
   }
-  EXPECT_EQ(names->of(launch_number(1), 0), 0u) << "the last one has its place";
-  EXPECT_EQ(names->of(launch_number(2), 0), shim::intern("alpha"));
-  EXPECT_EQ(names->of(launch_number(LaunchNames::kSlots + 1), 0), shim::intern("alpha"));
+  EXPECT_EQ(names->of(launch_number(1)), 0u) << "the last one has its place";
+  EXPECT_EQ(names->of(launch_number(2)), shim::intern("alpha"));
+  EXPECT_EQ(names->of(launch_number(LaunchNames::kSlots + 1)), shim::intern("alpha"));
 }
 
 // --- capture
