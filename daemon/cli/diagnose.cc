@@ -211,10 +211,7 @@ std::optional<std::string> explain_pc_sampling(uint32_t pid, const target::ShimS
   const target::PcStatus& pc = status.pc;
   if (pc.state != GPUPROF_PC_REFUSED) return {};
   std::string why = pc.reason_text;
-  if (why.empty() && pc.reason == GPUPROF_PC_REASON_PRIVILEGE)
-    why =
-        "the driver lets only administrators sample (RmProfilingAdminOnly: 1): load its kernel "
-        "module with NVreg_RestrictProfilingToAdminUsers=0, or give the process CAP_SYS_ADMIN";
+  if (why.empty() && pc.reason == GPUPROF_PC_REASON_PRIVILEGE) why = kAdminOnlyRemedy;
   if (why.empty()) why = "no reason given";
   return "process " + std::to_string(pid) + ": no PC sampling (" +
          target::pc_reason_name(pc.reason) + "): " + why +

@@ -63,6 +63,11 @@ std::optional<std::string> explain_stopped(uint32_t pid);
 // tries again by itself. Nullopt: it can.
 std::optional<Error> explain_state(uint32_t pid, const target::ShimStatus& status);
 
+// What to do where RmProfilingAdminOnly is 1, and that it is.
+inline constexpr const char* kAdminOnlyRemedy =
+    "the driver lets only administrators sample (RmProfilingAdminOnly: 1): load its kernel module "
+    "with NVreg_RestrictProfilingToAdminUsers=0, or give the process CAP_SYS_ADMIN";
+
 // PC sampling that was asked for and is refused, in one line with what to change. Nullopt: it is
 // not refused. Tracing goes on either way.
 std::optional<std::string> explain_pc_sampling(uint32_t pid, const target::ShimStatus& status);

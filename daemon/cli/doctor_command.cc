@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gpu-profiled doctor: is this process, and are its children, profilable, and if not, why.
+// gpu-profiled doctor: is this host, or are processes and their children, profilable, and if not,
+// why.
 #include <algorithm>
 #include <cstdio>
-#include <map>
+#include <optional>
 
 #include "daemon/cli/command_line.h"
 #include "daemon/cli/doctor_report.h"
 #include "daemon/cli/exit_code.h"
+#include "daemon/cli/host_check.h"
 #include "daemon/cli/process_check.h"
 #include "daemon/cli/version.h"
 
@@ -20,6 +22,7 @@ constexpr uint32_t kRecordPatienceMs = 2000;
 struct Findings {
   std::vector<ProcessCheck> processes;  // each once
   std::vector<Error> failures;          // of a named process
+  std::optional<HostCheck> host;        // where no process is named
   bool ready = true;
 };
 
@@ -32,6 +35,10 @@ bool tree_is_ready(const std::vector<ProcessCheck>& tree) {
 
 Findings look(const std::vector<uint32_t>& pids) {
   Findings out;
+  if (pids.empty()) {
+    out.host = check_host();
+    out.ready = out.host->refusals.empty();
+  }
   const std::string kernel_module = target::kernel_module_release();
   for (const uint32_t pid : pids) {
     auto tree = check_tree(pid, kernel_module);
@@ -57,6 +64,10 @@ std::string json_of(const Findings& findings) {
   json.field("version", kVersion);
   json.field("commit", build::kCommit);
   json.field("ready", findings.ready);
+  if (findings.host) {
+    json.key("host");
+    write_host(json, *findings.host);
+  }
   json.key("processes");
   write_processes(json, findings.processes);
   json.key("errors");
@@ -74,6 +85,8 @@ int doctor_command(const Options& options, Console& console) {
   std::string text;
   if (options.doctor_json) {
     text = json_of(findings);
+  } else if (findings.host) {
+    text = host_table(*findings.host);
   } else if (!findings.processes.empty()) {
     text = process_table(findings.processes);
   }

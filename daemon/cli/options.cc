@@ -136,8 +136,8 @@ void add_pids(CLI::App& app, RawOptions& raw, const char* meaning) {
 CLI::App* add_doctor(CLI::App& app, RawOptions& raw, Options& out) {
   CLI::App* const doctor =
       app.add_subcommand("doctor",
-                         "can processes be profiled, and if not, why:\n"
-                         "gpu-profiled doctor --pid PID [--pid PID...] [--json]");
+                         "can this host, or processes, be profiled, and if not, why:\n"
+                         "gpu-profiled doctor [--pid PID...] [--json]");
   doctor->set_help_flag("-h,--help", "print this help");
   add_pids(*doctor, raw, "this process and its children (repeatable)");
   doctor->add_flag("--json", out.doctor_json, "as JSON");
@@ -185,14 +185,6 @@ Status check_pids(const RawOptions& raw, Options& out) {
       return fail(Code::kInvalidArgument, "--pid: '" + text + "' is no process id");
     if (std::find(out.pids.begin(), out.pids.end(), pid) == out.pids.end()) out.pids.push_back(pid);
   }
-  return {};
-}
-
-Status check_doctor(const Options& out, bool with_command) {
-  if (with_command)
-    return fail(Code::kInvalidArgument, "doctor looks at what runs: it goes with no command");
-  if (out.pids.empty())
-    return fail(Code::kInvalidArgument, "doctor: no process given: gpu-profiled doctor --pid PID");
   return {};
 }
 
@@ -313,8 +305,8 @@ Result<Options> parse_options(int argc, const char* const* argv) {
   if (auto ok = check_pids(raw, out); !ok) return tl::unexpected<Error>(ok.error());
   if (doctor->parsed()) {
     out.action = Options::Action::kDoctor;
-    if (auto ok = check_doctor(out, separator || run->parsed()); !ok)
-      return tl::unexpected<Error>(ok.error());
+    if (separator || run->parsed())
+      return fail(Code::kInvalidArgument, "doctor looks at what runs: it goes with no command");
     return out;
   }
   if (auto ok = check_common(raw, out); !ok) return tl::unexpected<Error>(ok.error());

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpu-profiled doctor --pid`: each broken or odd set-up, made for real, has its exact finding and exit status.
+"""`gpu-profiled doctor`: each broken or odd set-up, made for real, has its exact finding and exit status.
 
 Processes run on the fake driver, where a set-up needs it in namespaces, mounts and as a user of their own. A finding is
 compared whole, in the text and in --json. Run by ctest: doctor.py CASE --build DIR. Needs root."""
@@ -58,7 +58,9 @@ class Stage:
         if shim is not None:
             settings[VARIABLE] = shim
         process = self.spawn([*prefix, *(command or self.workload())], **settings)
-        wait_for(lambda: mapped in maps_of(process.pid), f"{mapped} in process {process.pid}")
+        # As code: a loader that is at work, or will fail, has mapped other parts. libc comes last.
+        wait_for(lambda: all(re.search(rf"r-xp .*/{name}", maps_of(process.pid)) for name in (re.escape(mapped), "libc[.-]")),
+                 f"{mapped} in process {process.pid}")
         return process.pid
 
     def start_injected(self, state=STATE_IDLE, **settings):
@@ -366,8 +368,38 @@ def case_trees(stage):
     told = stage.doctor("--pid", thread)
     equal((told.returncode, told.stderr), (3, f"gpu-profiled: {thread} is a thread of process {child}, and processes are "
                                               f"profiled whole: use --pid {child}\n"), "a thread")
-    for wrong in ((), ("--pid", "x"), ("--pid", 1, "--", "true"), ("--pid", 1, "--duration", "1s")):
+    for wrong in (("4711",), ("--pid", "x"), ("--pid", 1, "--", "true"), ("--pid", 1, "--duration", "1s")):
         equal(stage.doctor(*wrong).returncode, 2, f"usage: {wrong}")
+
+
+def case_host(stage):
+    """This host, as root and not, and kernels that lack something: only that is pretended."""
+    told = stage.doctor("--json")
+    host = json.loads(told.stdout)["host"]
+    equal((told.returncode, host["refusals"], host["btf"]), (0, [], True), told.stdout)
+    check(host["attach"].startswith("uprobe_multi") or "perf uprobes" in host["attach"], host["attach"])
+    check(stage.doctor().stdout.startswith("this host can be profiled\n"), "the text")
+    equal(host["kernel"], os.uname().release, "kernel")
+    check(all(host["capabilities"].values()), host["capabilities"])
+    pid = stage.start_injected()
+    _, summary, _ = stage.bench.attach(pid, "--duration", "300ms")
+    equal(summary["attach"], host["attach"], "what a profile uses")
+    for pretended, text in (
+            ("pretend-old-kernel", "kernel too old: eBPF attach cookies need Linux 5.15 or newer"),
+            ("pretend-lockdown", "the kernel is locked down (confidentiality), which forbids eBPF to read memory: boot with "
+             "lockdown=integrity or none"),
+            ("pretend-no-btf", "no kernel type information at /sys/kernel/btf/vmlinux"), ("pretend-memlock", "ulimit -l")):
+        told = stage.doctor("--json", prefix=["env", f"GPU_PROFILED_DEBUG_FALLBACK={pretended}"])
+        refusals = json.loads(told.stdout)["host"]["refusals"]
+        check(told.returncode == 3 and len(refusals) == 1 and text in refusals[0], told.stdout)
+    told = stage.doctor("--json", prefix=["env", "GPU_PROFILED_DEBUG_FALLBACK=no-uprobe-multi"])
+    check(told.returncode == 0 and "CAP_SYS_ADMIN is needed, and kept" in told.stdout, told.stdout)
+    told = stage.doctor(prefix=AS_NOBODY)
+    equal(told.returncode, 3, "exit status of another user")
+    check("refused: missing CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH: run gpu-profiled with sudo"
+          in told.stdout, told.stdout)
+    told = stage.doctor(prefix=["unshare", "--pid", "--fork", "--mount-proc"])
+    check("warning: this is a pid namespace of its own" in told.stdout, told.stdout)
 
 
 def case_documented_keys(stage):
@@ -379,7 +411,9 @@ def case_documented_keys(stage):
         attach(stage, pid)
         wait_for(lambda: status(pid)[0] == state, f"state {state}")
     told = json.loads(stage.doctor("--json", *[word for pid in (profiled, busy, broken) for word in ("--pid", pid)]).stdout)
-    keys = keys_of(told) | {"cupti_users"}  # that one takes a tool's library
+    gpus = {"model", "uuid", "bus", "vgpu", "mig_instances"}  # these take GPUs; cupti_users a tool's library
+    keys = keys_of(told) | keys_of(json.loads(stage.doctor("--json").stdout)) | gpus | {"cupti_users"}
+    keys = {key for key in keys if not key.startswith("CAP_")}
     equal({"controller", "cause", "cupti", "limits"} - keys, set(), "keys of these processes")
     source = (pathlib.Path(__file__).resolve().parent.parent.parent / "daemon")
     words = set()
