@@ -2,6 +2,8 @@
 //
 // gpu-profiled --pid: attach to running processes and their children.
 #include <map>
+#include <string>
+#include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/cli/command_line.h"
@@ -37,6 +39,17 @@ bool is_shim(int fd) {
   return image && probe::parse_usdt_notes(*image).has_value();
 }
 
+// Processes of a tree that use CUDA and have no shim, where others are profiled: their GPU work
+// will be missing.
+void tell_beside(const std::vector<std::string>& lines, Console& console) {
+  constexpr size_t kMostLines = 8;
+  for (size_t i = 0; i < lines.size() && i < kMostLines; ++i)
+    console.line("not profiled: " + lines[i]);
+  if (lines.size() > kMostLines)
+    console.line("not profiled: " + std::to_string(lines.size() - kMostLines) +
+                 " processes more (gpu-profiled doctor --pid shows them)");
+}
+
 // The shims in the named processes and in their children. A named process without a shim is fine
 // where a child has one (torchrun, a shell); else it is told why and left out.
 Result<Found> find_targets(const Options& options, Console& console) {
@@ -67,12 +80,17 @@ Result<Found> find_targets(const Options& options, Console& console) {
     const size_t before = out.with_shim.size();
     auto own = look_at(pid);
     const std::vector<uint32_t> children = target::descendants(pid);
-    for (const uint32_t child : children) (void)look_at(child).has_value();
+    std::vector<std::string> beside;
+    if (!own && uses_cuda(pid)) beside.push_back(own.error().message);
+    for (const uint32_t child : children) {
+      if (auto ok = look_at(child); !ok && uses_cuda(child)) beside.push_back(ok.error().message);
+    }
     if (out.with_shim.size() == before) {
       failures.push_back(own.error().code == Code::kNoTarget ? diagnose_no_shim(pid, children)
                                                              : own.error());
     } else {
       out.roots.push_back(*root);
+      tell_beside(beside, console);
     }
   }
   if (out.with_shim.empty()) {

@@ -62,6 +62,11 @@ Error thread_id_error(uint32_t tid, uint32_t process) {
               ", and processes are profiled whole: use --pid " + std::to_string(process)};
 }
 
+bool uses_cuda(uint32_t pid) {
+  const auto mappings = target::file_mappings(pid);
+  return mappings && std::ranges::any_of(*mappings, is_libcuda);
+}
+
 NoShim no_shim_of(const InjectionFacts& facts) {
   if (!facts.libcuda_mapped) return facts.injection ? NoShim::kNotYet : NoShim::kNoCuda;
   if (!facts.injection) return NoShim::kNotInjected;
@@ -155,10 +160,6 @@ Error diagnose_no_shim(uint32_t pid) {
 }
 
 Error diagnose_no_shim(uint32_t pid, const std::vector<uint32_t>& children) {
-  auto uses_cuda = [](uint32_t process) {
-    const auto mappings = target::file_mappings(process);
-    return mappings && std::ranges::any_of(*mappings, is_libcuda);
-  };
   const Error own = diagnose_no_shim(pid);
   if (own.code != Code::kNoTarget || children.empty() || uses_cuda(pid)) return own;
   const auto child = std::ranges::find_if(children, uses_cuda);

@@ -30,6 +30,9 @@ struct InjectionFacts {
 // kPermission, kNotFound: what prevented looking.
 Result<InjectionFacts> injection_facts(uint32_t pid);
 
+// Has it mapped libcuda? False where we may not look.
+bool uses_cuda(uint32_t pid);
+
 // Why a process has no shim.
 enum class NoShim {
   kNoCuda,       // it has not loaded libcuda

@@ -359,6 +359,12 @@ def case_trees(stage):
     good = next(child for child in children_of(mixed.pid) if b"/gone.so" not in environment_of(child))
     wait_for(lambda: memfds(good) and status(good)[0] == STATE_IDLE, "idle")
     stage.expect(mixed.pid, "idle", ready(good), 3, of=good)  # one of two is not enough
+    bad = next(child for child in children_of(mixed.pid) if child != good)
+    _, summary, told = stage.bench.attach(mixed.pid, "--duration", "300ms")  # nor is it passed over in a profile
+    equal(len(summary["targets"]), 1, "targets")
+    equal([line for line in told.splitlines() if "not profiled" in line],
+          [f"gpu-profiled: not profiled: process {bad}: broken injection: {VARIABLE}=/gone.so: there is no such file: install "
+           f"the shim there, or correct the variable{RESTART}"], "lines about the other child")
     if not stage.bench.sanitized():
         forked_child(stage)
 
