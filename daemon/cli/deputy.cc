@@ -14,6 +14,7 @@
 
 #include "daemon/cli/capabilities.h"
 #include "daemon/cli/cubin_files.h"
+#include "daemon/cli/fd_message.h"
 #include "daemon/cli/output_file.h"
 
 namespace gpuprof::cli {
@@ -48,57 +49,11 @@ Answer answer_of(const Result<std::string>& result) {
   return out;
 }
 
-ssize_t again(auto call) {
-  ssize_t got = 0;
-  do {
-    got = call();
-  } while (got < 0 && errno == EINTR);
-  return got;
-}
-
-void close_all_but(std::vector<int> kept) {
-  std::sort(kept.begin(), kept.end());
-  unsigned from = 0;
-  for (const int fd : kept) {
-    const auto number = static_cast<unsigned>(fd);
-    if (number > from) ::syscall(SYS_close_range, from, number - 1, 0);
-    from = number + 1;
-  }
-  ::syscall(SYS_close_range, from, ~0u, 0);
-}
-
 Result<std::string> signal_command(int pidfd, int number) {
   if (pidfd < 0) return fail(Code::kInternal, "no command to signal");
   if (::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0) return std::string();
   return fail_errno(Code::kIo, errno, "signalling the command");
 }
-
-// A record and the descriptor that goes with it, if any.
-struct Message {
-  Message(void* data, size_t bytes) : part{data, bytes} {
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    header.msg_control = control;
-  }
-  void attach(int descriptor) {
-    header.msg_controllen = CMSG_SPACE(sizeof descriptor);
-    cmsghdr* const first = CMSG_FIRSTHDR(&header);
-    first->cmsg_level = SOL_SOCKET;
-    first->cmsg_type = SCM_RIGHTS;
-    first->cmsg_len = CMSG_LEN(sizeof descriptor);
-    std::memcpy(CMSG_DATA(first), &descriptor, sizeof descriptor);
-  }
-  UniqueFd descriptor() {
-    const cmsghdr* const first = CMSG_FIRSTHDR(&header);
-    if (first == nullptr || first->cmsg_type != SCM_RIGHTS) return UniqueFd();
-    int out = -1;
-    std::memcpy(&out, CMSG_DATA(first), sizeof out);
-    return UniqueFd(out);
-  }
-  iovec part;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr header = {};
-};
 
 Result<std::string> save(const CubinFiles* cubins, const std::string& sha256,
                          const UniqueFd& bytes) {
@@ -141,8 +96,8 @@ Result<Deputy> Deputy::start(std::span<OutputFile* const> files, pid_t command,
   keep_needed_capabilities(cubins);
   for (;;) {
     Request request;
-    Message message(&request, sizeof request);
-    message.header.msg_controllen = sizeof message.control;
+    FdMessage message(&request, sizeof request);
+    message.expect();
     const ssize_t got =
         again([&] { return ::recvmsg(theirs.get(), &message.header, MSG_CMSG_CLOEXEC); });
     if (got != static_cast<ssize_t>(sizeof request)) break;  // the profiler has ended
@@ -173,7 +128,7 @@ Deputy::~Deputy() {
 Result<std::string> Deputy::ask(const Request& request, int descriptor) {
   Answer answer;
   Request copy = request;
-  Message message(&copy, sizeof copy);
+  FdMessage message(&copy, sizeof copy);
   if (descriptor >= 0) message.attach(descriptor);
   ssize_t got = again([&] { return ::sendmsg(socket_.get(), &message.header, MSG_NOSIGNAL); });
   if (got == static_cast<ssize_t>(sizeof request))

@@ -7,8 +7,10 @@
 #include <algorithm>
 
 #include "daemon/base/clock.h"
+#include "daemon/symbolize/debug_search.h"
 #include "daemon/target/process.h"
 #include "daemon/target/text.h"
+#include "daemon/unwind/elf_file.h"
 
 namespace gpuprof::cli {
 namespace {
@@ -17,7 +19,8 @@ namespace {
 constexpr int kLayoutShift = 57;
 constexpr size_t kMaxLayouts = size_t{1} << (64 - kLayoutShift);
 constexpr uint64_t kPcMask = (uint64_t{1} << kLayoutShift) - 1;
-constexpr size_t kMaxImages = 256;        // of one process
+constexpr size_t kMaxImages = 256;  // of one process
+constexpr size_t kMaxLookedAt = 4096;
 constexpr uint32_t kUnseen = UINT32_MAX;  // the exec id of an image that sent nothing
 constexpr uint64_t kRefreshNs = 1'000'000'000;
 constexpr uint64_t kPlausibleSlackNs = 1'000'000'000;
@@ -193,6 +196,23 @@ void Recorder::refresh_one(uint64_t now) {
   next_refresh_ns_ = now + (monotonic_ns() - begin) * kRefreshShare;
 }
 
+void Recorder::use_fetcher(std::unique_ptr<DebugFetcher> fetcher) {
+  fetcher_ = std::move(fetcher);
+  symbols_.use_source(fetcher_.get());
+}
+
+// Early, so that they have come when the profile is written.
+void Recorder::want_debug_files(unwind::AddressSpace& space) {
+  if (looked_at_.size() >= kMaxLookedAt) looked_at_.clear();
+  for (const uint64_t pc : scratch_.pcs) {
+    const unwind::Mapping* mapping = space.find(pc);
+    if (mapping == nullptr || !mapping->file || !looked_at_.insert(mapping->file.get()).second)
+      continue;
+    if (symbolize::DebugSearch(space, mapping->path).lacks_debug(*mapping->file))
+      fetcher_->want(mapping->file->build_id());
+  }
+}
+
 // The root of the call path.
 void Recorder::add_thread_frame(Layout& layout, const std::string& thread,
                                 std::vector<uint64_t>& pcs) {
@@ -220,6 +240,7 @@ void Recorder::unwind(ProcessRecord& record, const StackSample& stack, const std
   }
   record.stacks_since_refresh = true;
   Layout& last = record.layouts.back();
+  if (fetcher_) want_debug_files(*last.space);
   if (last.python) {
     last.python->stitch(
         stack, scratch_, monotonic_ns(),

@@ -10,7 +10,9 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 
+#include "daemon/cli/debug_fetcher.h"
 #include "daemon/cli/device_modules.h"
 #include "daemon/cli/process_record.h"
 #include "daemon/join/assemble.h"
@@ -96,6 +98,9 @@ class Recorder final : public probe::EventSink,
   [[nodiscard]] const DeviceModules& device_modules() const { return device_modules_; }
   [[nodiscard]] const join::StackTable& stacks() const { return stacks_; }
   [[nodiscard]] symbolize::SymbolCounts symbol_counts() const { return symbols_.counts(); }
+  // Asked for the debug files of what lies on stacks, from now on.
+  void use_fetcher(std::unique_ptr<DebugFetcher> fetcher);
+  [[nodiscard]] DebugFetcher* fetcher() const { return fetcher_.get(); }
 
   // probe::EventSink
   void on_process(const probe::EventSource&, const gpuprof_process_v1&) override;
@@ -132,6 +137,7 @@ class Recorder final : public probe::EventSink,
   void unwind(ProcessRecord& record, const StackSample& stack, const std::string& thread);
   static void add_thread_frame(Layout& layout, const std::string& thread,
                                std::vector<uint64_t>& pcs);
+  void want_debug_files(unwind::AddressSpace& space);
   void refresh_one(uint64_t now_ns);
   static bool is_plausible(const ProcessRecord& record, uint64_t since, bool executions);
   void apply_drop(ProcessRecord& record, uint32_t drop_class, uint64_t total);
@@ -141,7 +147,9 @@ class Recorder final : public probe::EventSink,
   Admit admit_;
   SetPython set_python_;
   bool thread_frames_;
-  unwind::FileCache files_;  // outlives the address spaces below
+  unwind::FileCache files_;                               // outlives the address spaces below
+  std::unique_ptr<DebugFetcher> fetcher_;                 // null: nothing is fetched
+  std::unordered_set<const unwind::ElfFile*> looked_at_;  // whether they lack debug information
   symbolize::SymbolCache symbols_;
   std::map<ProcessId, ProcessRecord> processes_;
   std::map<ProcessId, std::vector<uint32_t>> exec_ids_;  // by process: its images' exec ids

@@ -322,7 +322,7 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
   }
   json.end_array();
   json.key("symbols");
-  write_symbols(json, session.recorder().symbol_counts());
+  write_symbols(json, session.recorder().symbol_counts(), session.recorder().fetcher());
   json.key("join");
   json.begin_object();
   write_join(json, result.stats);

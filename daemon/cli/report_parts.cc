@@ -166,7 +166,7 @@ void write_join(JsonWriter& json, const join::JoinStats& stats) {
   json.field("pc_stacks_trimmed", stats.pc_stacks_trimmed);
 }
 
-void write_symbols(JsonWriter& json, const symbolize::SymbolCounts& counts) {
+void write_symbols(JsonWriter& json, const symbolize::SymbolCounts& counts, DebugFetcher* fetcher) {
   json.begin_object();
   json.field("files", counts.files);
   json.field("with_dwarf", counts.with_dwarf);
@@ -177,6 +177,15 @@ void write_symbols(JsonWriter& json, const symbolize::SymbolCounts& counts) {
   for (size_t i = 0; i < counts.troubles.size(); ++i)
     json.field(symbolize::kDebugTroubleNames[i], counts.troubles[i]);
   json.end_object();
+  if (fetcher != nullptr) {
+    const DebugFetcher::Counts fetched = fetcher->counts();
+    json.key("debuginfod");
+    json.begin_object();
+    json.field("wanted", fetched.wanted);
+    json.field("found", fetched.found);
+    json.field("missing", fetched.missing);
+    json.end_object();
+  }
   json.end_object();
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/cli/debug_fetcher.h"
 #include "daemon/cli/json_writer.h"
 #include "daemon/cli/process_record.h"
 #include "daemon/join/accounting.h"
@@ -44,8 +45,9 @@ void write_rings(JsonWriter& json, const probe::ProbeCounters& counters);
 // Members of an open object: what the joiner did, of all processes.
 void write_join(JsonWriter& json, const join::JoinStats& stats);
 
-// One object: what names and lines were taken from, and what stood in the way.
-void write_symbols(JsonWriter& json, const symbolize::SymbolCounts& counts);
+// One object: what names and lines were taken from, and what stood in the way; `fetcher` may be
+// null.
+void write_symbols(JsonWriter& json, const symbolize::SymbolCounts& counts, DebugFetcher* fetcher);
 
 // One object: the libcuda that a process ran on, and the kernel module.
 void write_cuda_driver(JsonWriter& json, const target::CudaDriver& driver);

@@ -9,6 +9,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/cli/capabilities.h"
+#include "daemon/cli/debug_fetcher.h"
 #include "daemon/cli/duration.h"
 #include "daemon/cli/exit_code.h"
 #include "daemon/cli/report.h"
@@ -37,7 +38,7 @@ Result<ResultFiles> ResultFiles::open(const Options& options, const Invoker& own
       *name, options.output.empty() ? OutputFile::Existing::kKeep : OutputFile::Existing::kReplace,
       owner);
   if (!profile) return tl::unexpected<Error>(profile.error());
-  ResultFiles out(std::move(*profile));
+  ResultFiles out(std::move(*profile), owner);
   if (!options.summary_json.empty()) {
     auto json = OutputFile::open(options.summary_json, OutputFile::Existing::kReplace, owner,
                                  "--summary-json");
@@ -54,7 +55,10 @@ Result<ResultFiles> ResultFiles::open(const Options& options, const Invoker& own
   return out;
 }
 
-Status ResultFiles::drop_privileges(const Session& session, pid_t command, Console& console) {
+Status ResultFiles::drop_privileges(Session& session, pid_t command, Console& console) {
+  auto fetcher = DebugFetcher::start(owner_, Environment::current());
+  if (!fetcher) console.line(fetcher.error().message);
+  if (fetcher && *fetcher) session.recorder().use_fetcher(std::move(*fetcher));
   std::vector<OutputFile*> files = {&profile_};
   if (json_) files.push_back(&*json_);
   auto deputy = Deputy::start(files, command, cubins_ ? &*cubins_ : nullptr);

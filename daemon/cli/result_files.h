@@ -23,9 +23,10 @@ class ResultFiles {
   static Result<ResultFiles> open(const Options& options, const Invoker& owner,
                                   std::string_view comm, uint32_t pid);
 
-  // Starts the deputy for the files and for the command, then drops what privileges are its alone.
+  // Starts the fetcher of debug files where one is asked for, and the deputy for the files and for
+  // the command, then drops what privileges are its alone.
   // `command` -1: none. A failure leaves the privileges as they are.
-  Status drop_privileges(const Session& session, pid_t command, Console& console);
+  Status drop_privileges(Session& session, pid_t command, Console& console);
   // Null before drop_privileges().
   [[nodiscard]] Deputy* deputy() { return deputy_.get(); }
 
@@ -35,9 +36,11 @@ class ResultFiles {
 
  private:
   bool save_cubins(Session& session, Console& console);
-  explicit ResultFiles(OutputFile profile) : profile_(std::move(profile)) {}
+  ResultFiles(OutputFile profile, Invoker owner)
+      : profile_(std::move(profile)), owner_(std::move(owner)) {}
   std::unique_ptr<Deputy> deputy_;  // outlives the files
   OutputFile profile_;
+  Invoker owner_;
   std::optional<OutputFile> json_;
   std::optional<CubinFiles> cubins_;
 };

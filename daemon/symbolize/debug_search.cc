@@ -75,6 +75,12 @@ std::string followed(const UniqueFd& root, std::string path) {
   return path;
 }
 
+// Empty for what is no build id.
+std::string path_of_build(const std::string& id) {
+  if (id.size() < 2 * kMinBuildIdBytes) return {};
+  return std::string(kDebugRoot) + "/.build-id/" + id.substr(0, 2) + "/" + id.substr(2) + ".debug";
+}
+
 struct AlternateLink {
   std::string path;
   std::string build_id;
@@ -104,9 +110,7 @@ const UniqueFd& DebugSearch::root(bool is_hosts) const {
   return is_hosts ? hosts : space_.root();
 }
 
-DebugFile DebugSearch::open(const std::string& path, bool is_hosts, const Wanted& wanted) {
-  struct stat info = {};
-  const UniqueFd fd = reopen_regular(open_in_root(root(is_hosts), path, O_PATH), info);
+DebugFile DebugSearch::read(const UniqueFd& fd, const Wanted& wanted) {
   if (!fd.valid()) return {};
   auto mapped = unwind::MappedFile::map(fd.get());
   if (!mapped) return {};
@@ -123,13 +127,33 @@ DebugFile DebugSearch::open(const std::string& path, bool is_hosts, const Wanted
     note(DebugTrouble::kMismatch);
     return {};
   }
-  return {std::move(*file), followed(root(is_hosts), path), is_hosts};
+  return {std::move(*file), {}, false};
+}
+
+DebugFile DebugSearch::open(const std::string& path, bool is_hosts, const Wanted& wanted) {
+  struct stat info = {};
+  DebugFile out = read(reopen_regular(open_in_root(root(is_hosts), path, O_PATH), info), wanted);
+  if (!out.file) return out;
+  out.path = followed(root(is_hosts), path);
+  out.is_hosts = is_hosts;
+  return out;
+}
+
+DebugFile DebugSearch::check(UniqueFd fd, const unwind::ElfFile& object) {
+  return read(fd, {.build_id = object.build_id()});
+}
+
+bool DebugSearch::lacks_debug(const unwind::ElfFile& object) const {
+  if (section_named(object.elf(), {".debug_info", ".zdebug_info"}) != nullptr) return false;
+  const std::string path = path_of_build(object.build_id());
+  if (path.empty()) return false;
+  return !open_in_root(root(false), path, O_PATH).valid() &&
+         !open_in_root(root(true), path, O_PATH).valid();
 }
 
 DebugFile DebugSearch::by_build_id(const std::string& id) {
-  if (id.size() < 2 * kMinBuildIdBytes) return {};
-  const std::string path =
-      std::string(kDebugRoot) + "/.build-id/" + id.substr(0, 2) + "/" + id.substr(2) + ".debug";
+  const std::string path = path_of_build(id);
+  if (path.empty()) return {};
   const Wanted wanted{.build_id = id};
   DebugFile found = open(path, false, wanted);
   return found.file ? found : open(path, true, wanted);
@@ -159,7 +183,7 @@ DebugFile DebugSearch::find_alternate(const DebugFile& debug) {
   const auto link = alternate_link(debug.file->elf());
   if (!link) return {};
   DebugFile found = by_build_id(link->build_id);
-  if (!found.file && !link->path.empty() && !link->build_id.empty()) {
+  if (!found.file && !link->path.empty() && !link->build_id.empty() && !debug.path.empty()) {
     const std::string normal = joined(directory_of(debug.path), link->path);
     const bool may_look = !debug.is_hosts || normal.starts_with(std::string(kDebugRoot) + "/");
     if (may_look) found = open(normal, debug.is_hosts, {.build_id = link->build_id});

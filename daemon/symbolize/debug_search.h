@@ -43,6 +43,10 @@ class DebugSearch {
 
   // Null file: there is none.
   DebugFile find(const unwind::ElfFile& object);
+  // Neither has it debug information, nor is there a file by its build id.
+  [[nodiscard]] bool lacks_debug(const unwind::ElfFile& object) const;
+  // A file from elsewhere, if it is of the object's build. Its alternate is looked for by build id.
+  DebugFile check(UniqueFd fd, const unwind::ElfFile& object);
   // The alternate of `debug` (.gnu_debugaltlink), by its build id. Null file: none is needed, or
   // none is there, which is noted.
   DebugFile find_alternate(const DebugFile& debug);
@@ -59,6 +63,7 @@ class DebugSearch {
   void note(DebugTrouble trouble) { ++troubles_[static_cast<size_t>(trouble)]; }
   DebugFile by_build_id(const std::string& id);
   DebugFile open(const std::string& path, bool is_hosts, const Wanted& wanted);
+  DebugFile read(const UniqueFd& fd, const Wanted& wanted);
   [[nodiscard]] const UniqueFd& root(bool is_hosts) const;
 
   const unwind::AddressSpace& space_;

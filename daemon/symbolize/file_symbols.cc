@@ -11,8 +11,9 @@
 
 namespace gpuprof::symbolize {
 
-FileSymbols::FileSymbols(std::shared_ptr<unwind::ElfFile> file, size_t max_locations)
-    : file_(std::move(file)), max_locations_(max_locations) {}
+FileSymbols::FileSymbols(std::shared_ptr<unwind::ElfFile> file, size_t max_locations,
+                         DebugSource* source)
+    : file_(std::move(file)), source_(source), max_locations_(max_locations) {}
 
 FileSymbols::~FileSymbols() = default;
 
@@ -52,7 +53,9 @@ void FileSymbols::load(const unwind::AddressSpace& space, const std::string& pat
   ++counts_.files;
   DebugSearch search(space, path);
   open_debug({file_, path, false}, search);
-  const DebugFile separate = debug_ ? DebugFile() : search.find(*file_);
+  DebugFile separate = debug_ ? DebugFile() : search.find(*file_);
+  if (!debug_ && !separate.file && source_ != nullptr)
+    separate = search.check(source_->take(file_->build_id()), *file_);
   if (separate.file) {
     ++counts_.separate_files;
     add_source(separate.file);

@@ -12,6 +12,7 @@
 
 #include "daemon/symbolize/debug_info.h"
 #include "daemon/symbolize/debug_search.h"
+#include "daemon/symbolize/debug_source.h"
 #include "daemon/symbolize/symbol.h"
 #include "daemon/symbolize/symbol_counts.h"
 #include "daemon/symbolize/symbol_table.h"
@@ -23,7 +24,9 @@ using Frames = std::vector<SourceFrame>;
 // Shared by all processes that map the file. Tables are read at the first question.
 class FileSymbols {
  public:
-  FileSymbols(std::shared_ptr<unwind::ElfFile> file, size_t max_locations);
+  // `source`, if any, is asked for a debug file that is not found.
+  FileSymbols(std::shared_ptr<unwind::ElfFile> file, size_t max_locations,
+              DebugSource* source = nullptr);
   ~FileSymbols();
 
   // Frames at an ELF virtual address, innermost first; empty if no symbol covers it. `path` is the
@@ -59,6 +62,7 @@ class FileSymbols {
   uint64_t debug_bytes_ = 0;
   bool loaded_ = false;
   SymbolCounts counts_;
+  DebugSource* source_;
   size_t max_locations_;
   std::unordered_map<uint64_t, std::shared_ptr<const Frames>> locations_;
 };

@@ -35,11 +35,12 @@ class SymbolCache::Impl {
       dropped_ += order_.back().counts();
       order_.pop_back();
     }
-    order_.emplace_front(file, kMaxFileLocations);
+    order_.emplace_front(file, kMaxFileLocations, source_);
     index_[file.get()] = order_.begin();
     return order_.front();
   }
 
+  void use_source(DebugSource* source) { source_ = source; }
   [[nodiscard]] SymbolCounts counts() const {
     SymbolCounts out = dropped_;
     for (const FileSymbols& f : order_) out += f.counts();
@@ -57,6 +58,7 @@ class SymbolCache::Impl {
     return order_.size() >= kMaxFiles || tables > kMaxTableBytes || debug > kMaxDebugBytes;
   }
 
+  DebugSource* source_ = nullptr;
   SymbolCounts dropped_;          // of files that were let go
   std::list<FileSymbols> order_;  // most recently used first
   std::unordered_map<const ElfFile*, std::list<FileSymbols>::iterator> index_;
@@ -64,6 +66,7 @@ class SymbolCache::Impl {
 
 SymbolCache::SymbolCache() : impl_(std::make_unique<Impl>()) {}
 SymbolCache::~SymbolCache() = default;
+void SymbolCache::use_source(DebugSource* source) { impl_->use_source(source); }
 SymbolCounts SymbolCache::counts() const { return impl_->counts(); }
 
 namespace {

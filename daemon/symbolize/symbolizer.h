@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "daemon/symbolize/debug_source.h"
 #include "daemon/symbolize/symbol.h"
 #include "daemon/symbolize/symbol_counts.h"
 
@@ -33,6 +34,8 @@ class SymbolCache {
   SymbolCache(const SymbolCache&) = delete;
   SymbolCache& operator=(const SymbolCache&) = delete;
 
+  // Asked for debug files that are not found. Outlives the cache, or is taken away by null.
+  void use_source(DebugSource* source);
   // A file that was let go and read again counts twice.
   [[nodiscard]] SymbolCounts counts() const;
 

@@ -19,7 +19,7 @@ packages_main=(
 )
 # libbpf 1.4.6 (Debian 12 has 1.1, without uprobe_multi), elfutils 0.192, and a Go that reads DWARF 5.
 # libbpf-dev from backports depends on libelf1 from there, so libelf-dev and libdw-dev must be too.
-packages_backports=(libbpf-dev libelf-dev libdw-dev elfutils bpftool golang-go)
+packages_backports=(libbpf-dev libelf-dev libdw-dev elfutils debuginfod bpftool golang-go)
 backports_suite=bookworm-backports
 backports_file=/etc/apt/sources.list.d/gpu-profiled-backports
 # shellcheck disable=SC2034 # used by scripts/check

@@ -87,7 +87,7 @@ class Bench:
 
     def env(self, **settings):
         env = dict(os.environ)
-        for name in [n for n in env if n.startswith(("GPU_PROFILED", "FAKE_CUDA", "CUDA_", "SUDO_"))]:
+        for name in [n for n in env if n.startswith(("GPU_PROFILED", "FAKE_CUDA", "CUDA_", "SUDO_", "DEBUGINFOD_"))]:
             del env[name]
         fake = self.build / "tests/fake_cuda"
         env["LD_LIBRARY_PATH"] = f"{self.programs}:{fake}/lib:{fake}/cupti13"

@@ -19,7 +19,7 @@ foreach(test cli_e2e_test rss_e2e_test)
 endforeach()
 # Names and lines from every place where debug information can be (symbols.py).
 math(EXPR timeout "120 * ${GPU_PROFILED_TIMEOUT_SCALE}")
-foreach(case plain zstd mini_debug build_id debuglink debuglink_wrong dwz dwz_separate dwz_lost)
+foreach(case plain zstd mini_debug build_id debuglink debuglink_wrong dwz dwz_separate dwz_lost debuginfod debuginfod_dead)
   add_test(NAME symbols.${case} COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/symbols.py ${case}
     --build ${CMAKE_BINARY_DIR})
   set_tests_properties(symbols.${case} PROPERTIES LABELS "e2e" TIMEOUT ${timeout} SKIP_RETURN_CODE 77 RUN_SERIAL ON)

@@ -10,8 +10,11 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 
 import pprof_raw
 from bench import Bench, check, equal, run_named_case, wait_for, wait_for_memfd, wait_for_state, emitted, STATE_TRACING
@@ -126,11 +129,54 @@ def dwz_separate(path, debug):
     sh("strip", path)
 
 
-class Expected:
-    """What a form leaves: lines, inlined functions, hidden ones; and the least counts in the summary (0: none)."""
+SERVED = pathlib.Path(tempfile.gettempdir()) / f"gpuprof-debuginfod-{os.getpid()}"
 
-    def __init__(self, prepare, lines=True, hidden=True, inlined=True, counts=()):
-        self.prepare, self.lines, self.hidden, self.inlined, self.counts = prepare, lines, hidden, inlined, dict(counts)
+
+def on_server(path, debug):
+    """A debuginfod server has it (Server)."""
+    only_debug(path, SERVED / build_id(path))
+    sh("strip", path)
+
+
+class Server:
+    """What a debuginfod server answers; or one that takes every connection, and answers none."""
+
+    def __init__(self, answers):
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=100)
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        if answers:
+            threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            connection, _ = self.listener.accept()
+            with connection:
+                asked = re.match(rb"GET /buildid/([0-9a-f]+)/debuginfo ", connection.recv(65536))
+                file = SERVED / asked.group(1).decode() if asked else SERVED / "none"
+                if file.exists():
+                    body = file.read_bytes()
+                    connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                else:
+                    connection.sendall(b"HTTP/1.0 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+
+
+def children(pid):
+    return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def fetcher_of(daemon):
+    found = [pid for pid in children(daemon.pid) if pathlib.Path(f"/proc/{pid}/comm").read_text() == "gpu-prof-fetch\n"]
+    equal(len(found), 1, "processes that fetch")
+    return found[0]
+
+
+class Expected:
+    """What a form leaves: lines, inlined functions, hidden ones; and the least counts in the summary (0: none). `server`:
+    "answers" or "dead", where a debuginfod server is asked."""
+
+    def __init__(self, prepare, lines=True, hidden=True, inlined=True, server="", counts=()):
+        self.prepare, self.lines, self.hidden, self.inlined = prepare, lines, hidden, inlined
+        self.server, self.counts = server, dict(counts)
 
 
 CASES = {
@@ -144,6 +190,9 @@ CASES = {
     "dwz": Expected(dwz, counts={"with_dwarf": 6, "no_alternate": 0}),
     "dwz_separate": Expected(dwz_separate, counts={"separate_files": 6, "no_alternate": 0}),
     "dwz_lost": Expected(dwz_lost, inlined=False, counts={"no_alternate": 6}),
+    "debuginfod": Expected(on_server, server="answers", counts={"found": 6, "separate_files": 6}),
+    "debuginfod_dead": Expected(on_server, lines=False, hidden=False, inlined=False, server="dead",
+                                counts={"wanted": 6, "found": 0, "separate_files": 0}),
 }
 
 
@@ -191,11 +240,25 @@ class Shape:
         pathlib.Path(f"/proc/{self.process.pid}/root{self.go}").touch()
 
 
-def profile_of(bench, shapes):
+def check_fetching(form, daemon):
+    """An answering server: until all has come. The other one: it is asked, by a process without any privilege."""
+    fetcher = fetcher_of(daemon)
+    if form.server == "answers":
+        wait_for(lambda: not children(fetcher), "all that is wanted is fetched")
+        return
+    wait_for(lambda: children(fetcher), "the server is asked")
+    status = pathlib.Path(f"/proc/{children(fetcher)[0]}/status").read_text()
+    for which in ("CapEff", "CapPrm", "CapBnd"):
+        check(f"{which}:\t{'0' * 16}\n" in status, f"capabilities of what asks: {status}")
+
+
+def profile_of(bench, form, shapes):
+    server = Server(form.server == "answers") if form.server else None
+    env = bench.env(DEBUGINFOD_URLS=server.url if server else "", DEBUGINFOD_CACHE_PATH=bench.dir / "cache")
     profile, summary = bench.dir / "x.pb.gz", bench.dir / "x.json"
     pids = [word for shape in shapes for word in ("--pid", str(shape.process.pid))]
     errors = (bench.dir / "stderr").open("w+")
-    daemon = bench.spawn([str(bench.daemon), *pids, "-o", str(profile), "--summary-json", str(summary)], bench.env(),
+    daemon = bench.spawn([str(bench.daemon), *pids, "-o", str(profile), "--summary-json", str(summary)], env,
                          stderr=errors)
     for shape in shapes:
         wait_for_state(shape.process.pid, STATE_TRACING)
@@ -203,8 +266,10 @@ def profile_of(bench, shapes):
     already = [emitted(shape.process.pid) for shape in shapes]
     wait_for(lambda: daemon.poll() is not None or all(
         emitted(shape.process.pid) >= before + 50 for shape, before in zip(shapes, already)), "launches of each shape")
+    if server:
+        check_fetching(form, daemon)
     daemon.send_signal(signal.SIGINT)
-    code = daemon.wait(60)
+    code = daemon.wait(60)  # debuginfod-find itself gives up after 90 s
     errors.seek(0)
     check(code == 0, f"attach: exit {code}: {errors.read()}")
     return pprof_raw.load(profile), summary
@@ -256,15 +321,16 @@ def run(form, options):
     bench = Bench(options.build)
     try:
         shapes = [Shape(bench, name, form.prepare) for name in SHAPES]
-        profile, summary = profile_of(bench, shapes)
+        profile, summary = profile_of(bench, form, shapes)
         found = json.loads(summary.read_text())["symbols"]
-        flat = {**found, **found["troubles"]}
+        flat = {**found, **found["troubles"], **found.get("debuginfod", {})}
         for shape in shapes:
             check_shape(form, shape, [s for s in profile.samples if s.labels["pid"] == str(shape.process.pid)])
         for key, least in form.counts.items():
             check(flat[key] >= least if least else flat[key] == 0, f"{key} of the summary: {found}")
     finally:
         bench.close()
+        shutil.rmtree(SERVED, ignore_errors=True)
 
 
 if __name__ == "__main__":
