@@ -16,6 +16,7 @@ int carry_out(int argc, const char* const* argv, Console& console) {
     console.line(limits.error().message);
     return kExitFailure;
   }
+  reserve_stack();
   auto options = parse_options(argc, argv);
   if (!options) {
     console.line(options.error().message + " (gpu-profiled --help lists the options)");

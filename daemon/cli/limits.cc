@@ -4,13 +4,23 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <new>
 #include <string>
 
 namespace gpuprof::cli {
 namespace {
 
+// libdw reads a unit's lines with 38 KiB of locals, below our own callers.
+constexpr size_t kReservedBytes = 256u << 10;
+
 // glibc takes a new thread's stack from the limit at the program's start.
 constexpr size_t kThreadStackBytes = 2u << 20;
+
+// The lowest byte alone: the mapping grows down to it, and no page between is made.
+[[gnu::noinline]] void grow_stack() {
+  char reserved[kReservedBytes];
+  *static_cast<volatile char*>(reserved) = 0;
+}
 
 }  // namespace
 
@@ -39,6 +49,14 @@ Result<InheritedLimits> InheritedLimits::raise() {
     ::pthread_attr_destroy(&attributes);
   }
   return out;
+}
+
+void reserve_stack() {
+  // What is not there is told as for any allocation.
+  void* room = ::operator new(2 * kReservedBytes);
+  asm volatile("" : : "r"(room) : "memory");
+  ::operator delete(room);
+  grow_stack();
 }
 
 void InheritedLimits::restore() const {

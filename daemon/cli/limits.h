@@ -31,4 +31,9 @@ class InheritedLimits {
   std::optional<rlimit> descriptors_, stack_;
 };
 
+// The calling thread's stack is as large as libdw may need it from now on: it cannot grow any more
+// where the address space is used up, and a fault there is no failed allocation. For the main
+// thread.
+void reserve_stack();
+
 }  // namespace gpuprof::cli
