@@ -27,7 +27,11 @@ constexpr char kBusyAdvice[] =
 constexpr Answer kAnswers[] = {
     {8, GPUPROF_PC_REASON_OUT_OF_MEMORY, true,
      "no memory for the sampling buffer (128 MiB of device-visible memory); tried again"},
-    {9, GPUPROF_PC_REASON_COUNTERS_BUSY, true, kBusyAdvice},   // HARDWARE
+    {9, GPUPROF_PC_REASON_COUNTERS_BUSY, true, kBusyAdvice},  // HARDWARE
+    {12, GPUPROF_PC_REASON_FAILED,
+     true,  // MAX_LIMIT_REACHED, ours where there are no stall reasons
+     "CUPTI found no libnvperf_host.so, which PC sampling needs: put the one of its release beside "
+     "libcupti (the toolkit and pip's nvidia-cuda-cupti have it); tried again"},
     {14, GPUPROF_PC_REASON_COUNTERS_BUSY, true, kBusyAdvice},  // NOT_COMPATIBLE
     {26, GPUPROF_PC_REASON_COUNTERS_BUSY, true, kBusyAdvice},  // HARDWARE_BUSY
     {33, GPUPROF_PC_REASON_VGPU, false,

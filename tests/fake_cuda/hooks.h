@@ -62,6 +62,7 @@ enum class Key : uint32_t {
   kHashReplaced,
   kDropOnDevice,
   kPcStopMs,
+  kPcNoPerfworks,
   kFirstGpu,
   kInitFail,
   kCount,

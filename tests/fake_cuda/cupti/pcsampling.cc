@@ -383,7 +383,8 @@ cuptiPCSamplingGetNumStallReasons(CUpti_PCSamplingGetNumStallReasonsParams* para
   Entry entry("cuptiPCSamplingGetNumStallReasons");
   const auto bad = refused(params, CUpti_PCSamplingGetNumStallReasonsParamsSize, kGetReasons);
   if (bad != CUPTI_SUCCESS) return fail(bad);
-  *params->numStallReasons = kReasonCount;
+  *params->numStallReasons =
+      driver_interface()->setting(Key::kPcNoPerfworks) != 0 ? 0 : kReasonCount;
   return CUPTI_SUCCESS;
 }
 

@@ -68,6 +68,7 @@ constexpr Entry kEntries[] = {
     {Key::kHashReplaced, "hash_replaced", 0},
     {Key::kDropOnDevice, "drop_on_device", 0},
     {Key::kPcStopMs, "pc_stop_ms", 0},
+    {Key::kPcNoPerfworks, "pc_no_perfworks", 0},
     {Key::kFirstGpu, "first_gpu", 0},
     {Key::kInitFail, "init_fail", 0},
 };

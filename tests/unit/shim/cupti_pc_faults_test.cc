@@ -47,6 +47,19 @@ TEST_P(CuptiPcRefused, NamesTheCauseAndWhatToChange) {
   }));
 }
 
+TEST(CuptiPcFaults, WithoutPerfworksItSaysSo) {
+  EXPECT_CLEAN(run_target(armed_with({{"FAKE_CUDA_PC_NO_PERFWORKS", "1"}}), [] {
+    Target target;
+    ASSERT_TRUE(target.refused());
+    EXPECT_EQ(target.shim.status().pc_reason, GPUPROF_PC_REASON_FAILED);
+    EXPECT_NE(target.why().find("libnvperf_host.so"), std::string::npos) << target.why();
+    EXPECT_EQ(target.shim.status().state, GPUPROF_STATE_TRACING);
+    ProbeTap::clear();
+    target.run();
+    EXPECT_EQ(ProbeTap::launches().size(), 1u) << "tracing stopped";
+  }));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Answers, CuptiPcRefused,
     ::testing::Values(
