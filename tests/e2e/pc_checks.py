@@ -269,3 +269,6 @@ def check_views(path, truth, oracle):
     text = html.unescape(re.sub(r"<[^>]+>", " ", page.read_text()))
     want = rf"\s7\s+{flat[(('inline_chain.cu', 7),)]}\s+{cum['inline_chain.cu', 7]}\s+x = x \* 1\.0001f"
     check(re.search(want, text), f"pprof -weblist: no line like {want}")
+    served = pprof_raw.web_page("source?f=^inner$&si=gpu_pc_samples", "-trim_path=/tmp/kernels", f"-source_path={CUBINS}", path=path)
+    text = html.unescape(re.sub(r"<[^>]+>", " ", served))
+    check(re.search(want, text), f"the web UI's source view: no line like {want}: {text[-3000:]}")

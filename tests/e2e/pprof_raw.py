@@ -10,7 +10,9 @@ import dataclasses
 import html
 import os
 import re
+import signal
 import subprocess
+import urllib.request
 
 PPROF_ENV = {"PPROF_BINARY_PATH": "/nonexistent", "PPROF_TMPDIR": "/tmp", "HOME": "/nonexistent"}
 
@@ -52,6 +54,24 @@ def weblist(regex, path):
             raise AssertionError(f"-weblist has two stretches of {name}")
         found[name] = tuple(numbers)
     return found
+
+
+def web_page(page, *args, path):
+    """A page of the web UI, as `go tool pprof -http` serves it: page is "source?f=inner" or the like."""
+    env = dict(os.environ, **PPROF_ENV, GOFLAGS="-mod=mod", GOCACHE="/tmp/gocache")
+    server = subprocess.Popen(["go", "tool", "pprof", "-http=localhost:", "-no_browser", *args, path], stderr=subprocess.PIPE,
+                              text=True, env=env, start_new_session=True)
+    try:
+        # "Serving web UI on http://localhost:N"; anything before it would be a warning.
+        said = server.stderr.readline()
+        found = re.fullmatch(r"Serving web UI on (http://\S+)\n", said)
+        if not found:
+            raise AssertionError(f"pprof -http said {said!r}")
+        with urllib.request.urlopen(f"{found.group(1)}/ui/{page}", timeout=60) as answer:
+            return answer.read().decode()
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
 
 
 @dataclasses.dataclass
