@@ -337,7 +337,7 @@ class Budget(unittest.TestCase):
             for section in (section_pc, section_pctorch, section_pccost):
                 section.run(bench)
             self.assertEqual({r["status"] for r in bench.report.rows}, {"not run"})
-            self.assertEqual(len(bench.report.rows), 12 + len(section_pccost.FLOORS))
+            self.assertEqual(len(bench.report.rows), 14 + len(section_pccost.FLOORS))
             bench.report.rows.clear()
             bench.part = "listener"
             section_pccost.run(bench)
