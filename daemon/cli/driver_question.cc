@@ -31,7 +31,6 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMostBytes = 8192;
 constexpr std::string_view kLast = "\nend\n";
-constexpr int kNoExec = 126;
 
 // The asker in memory: no file of ours need be found, and none can be put in its place. Where
 // vm.memfd_noexec is set it says that it shall be executed; before Linux 6.3 that is not known.
@@ -47,17 +46,14 @@ Result<UniqueFd> asker_file() {
 }
 
 // Async-signal-safe: the child of a fork.
-[[noreturn]] void become_asker(int file, int answers, int nothing, char* const* argv,
-                               char* const* envp, const AskAs& as) {
+void become_asker(int file, char* const* argv, char* const* envp, const AskAs& as) {
   as.limits.restore();
   const rlimit no_core = {0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
-  if (become(as.invoker) != 0) ::_exit(kNoExec);
+  if (become(as.invoker) != 0) return;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::sigprocmask(SIG_SETMASK, &as.mask, nullptr);
-  if (::dup2(nothing, 0) < 0 || ::dup2(answers, 1) < 0 || ::dup2(nothing, 2) < 0) ::_exit(kNoExec);
   ::syscall(SYS_execveat, file, "", argv, envp, AT_EMPTY_PATH);
-  ::_exit(kNoExec);
 }
 
 std::string rest_of(std::string_view text, std::string_view word) {
@@ -102,19 +98,12 @@ Result<DriverAnswer> ask_driver(const std::string& library, uint32_t bound, cons
     environment.unset(name);
   const std::vector<std::string> words = {"gpu-prof-asker", library, std::to_string(bound)};
   const std::vector<char*> argv = pointers(words), envp = pointers(environment.entries());
-  int pair[2];
-  if (::pipe2(pair, O_CLOEXEC) != 0) return fail_errno(Code::kUnavailable, errno, "pipe");
-  UniqueFd answers(pair[0]), theirs(pair[1]);
-  const UniqueFd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
   const auto deadline = Clock::now() + patience;
-  const pid_t pid = ::fork();
-  if (pid < 0) return fail_errno(Code::kUnavailable, errno, "cannot start a process");
-  if (pid == 0)
-    become_asker(file->get(), theirs.get(), nothing.get(), argv.data(), envp.data(), as);
-  theirs.reset();
-  const Said said = read_words(answers.get(), kLast, kMostBytes, deadline);
+  const auto asked = start_asked([&] { become_asker(file->get(), argv.data(), envp.data(), as); });
+  if (!asked) return tl::unexpected<Error>(asked.error());
+  const Said said = read_words(asked->answers.get(), kLast, kMostBytes, deadline);
   const bool answered = said.text.ends_with(kLast);
-  const int status = end_process(pid, !answered && !said.late);
+  const int status = end_process(asked->pid, !answered && !said.late);
   if (answered) return parse_answer(said.text);
   // What it had said before is worth nothing: it may be half of it.
   if (said.late)

@@ -11,8 +11,6 @@
 
 #include <cerrno>
 
-#include "daemon/base/unique_fd.h"
-
 namespace gpuprof::cli {
 namespace {
 
@@ -20,10 +18,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kDyingPatience{1000};  // a driver call may not be killable
-constexpr int kNoExec = 126;
 
 // Async-signal-safe: the child of a fork.
-[[noreturn]] void become_program(int answers, int nothing, char* const* argv, char* const* envp) {
+void become_program(char* const* argv, char* const* envp) {
   const rlimit no_core = {0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
   ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
@@ -31,12 +28,25 @@ constexpr int kNoExec = 126;
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (::dup2(nothing, 0) < 0 || ::dup2(answers, 1) < 0 || ::dup2(nothing, 2) < 0) ::_exit(kNoExec);
   ::execve(argv[0], argv, envp);
-  ::_exit(kNoExec);
 }
 
 }  // namespace
+
+Result<AskedProcess> start_asked(const std::function<void()>& become) {
+  int pair[2];
+  if (::pipe2(pair, O_CLOEXEC) != 0) return fail_errno(Code::kUnavailable, errno, "pipe");
+  AskedProcess out{.pid = -1, .answers = UniqueFd(pair[0])};
+  const UniqueFd theirs(pair[1]);
+  const UniqueFd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  out.pid = ::fork();
+  if (out.pid < 0) return fail_errno(Code::kUnavailable, errno, "cannot start a process");
+  if (out.pid > 0) return out;
+  if (::dup2(nothing.get(), 0) >= 0 && ::dup2(theirs.get(), 1) >= 0 &&
+      ::dup2(nothing.get(), 2) >= 0)
+    become();
+  ::_exit(kNoExec);
+}
 
 Said read_words(int fd, std::string_view last, size_t most_bytes, Clock::time_point deadline) {
   Said out;
@@ -85,18 +95,12 @@ Result<std::string> answer_of(const std::vector<std::string>& words, size_t most
                               milliseconds patience) {
   const std::vector<std::string> environment = {"PATH=/usr/bin:/bin", "LC_ALL=C"};
   const std::vector<char*> argv = pointers(words), envp = pointers(environment);
-  int pair[2];
-  if (::pipe2(pair, O_CLOEXEC) != 0) return fail_errno(Code::kUnavailable, errno, "pipe");
-  UniqueFd answers(pair[0]), theirs(pair[1]);
-  const UniqueFd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
   const auto deadline = Clock::now() + patience;
-  const pid_t pid = ::fork();
-  if (pid < 0) return fail_errno(Code::kUnavailable, errno, "cannot start a process");
-  if (pid == 0) become_program(theirs.get(), nothing.get(), argv.data(), envp.data());
-  theirs.reset();
-  const Said said = read_words(answers.get(), {}, most_bytes, deadline);
+  const auto asked = start_asked([&] { become_program(argv.data(), envp.data()); });
+  if (!asked) return tl::unexpected<Error>(asked.error());
+  const Said said = read_words(asked->answers.get(), {}, most_bytes, deadline);
   const bool is_whole = !said.late && said.text.size() < most_bytes;
-  const int status = end_process(pid, is_whole);
+  const int status = end_process(asked->pid, is_whole);
   if (said.late)
     return fail(Code::kUnavailable,
                 "gave no answer in " + std::to_string(patience.count() / 1000) + " s");

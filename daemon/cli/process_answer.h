@@ -7,13 +7,27 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "daemon/base/result.h"
+#include "daemon/base/unique_fd.h"
 
 namespace gpuprof::cli {
+
+// What a process ends with that could not become the program that it was started for.
+inline constexpr int kNoExec = 126;
+
+struct AskedProcess {
+  pid_t pid = -1;
+  UniqueFd answers;  // its standard output
+};
+
+// `become` is called in the new process, with nothing to read and no messages, and is
+// async-signal-safe; if it comes back the process ends with kNoExec.
+Result<AskedProcess> start_asked(const std::function<void()>& become);
 
 struct Said {
   std::string text;
