@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cycles: arm and disarm under full load on every CUPTI of the machine; during graph capture; 20 runs."""
 import concurrent.futures
+import functools
 import glob
 import os
 import pathlib
@@ -22,6 +23,7 @@ PATTERNS = ("/usr/local/cuda*/lib64/libcupti.so.*", "/usr/local/cuda*/extras/CUP
             "/opt/nvidia/nsight-compute/**/libcupti.so.*", "/usr/local/cuda*/nsight-compute*/**/libcupti.so.*")
 
 
+@functools.cache  # each is started to be asked its version
 def libcuptis(bench, carried=False):
     """[(version as the listener reads it, path)], each release once; 10.x and 11.0 to 11.7 are too old to be promised.
 
