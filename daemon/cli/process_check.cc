@@ -137,7 +137,15 @@ class Look {
     for (const doctor::CuptiLimit& limit :
          doctor::cupti_limits(status->cupti_version, status->driver_version))
       warn(limit.text);
-    if (auto fails = target::explain_failure(out_.driver)) warn("CUDA may not work: " + *fails);
+    if (auto fails = target::explain_failure(out_.driver)) {
+      // cuInit loads the shim before it fails: the page is that of a program without CUDA.
+      const bool unused = out_.verdict == Verdict::kIdle && status->module_count == 0;
+      if (unused && status->arms == 0) {
+        say(Verdict::kBroken, "CUDA does not work in it: " + *fails);
+      } else {
+        warn("CUDA may not work: " + *fails);
+      }
+    }
     if (!status->unknown_knobs.empty())
       warn("its shim knows no variable " + status->unknown_knobs + ": correct the name");
     out_.unrecorded = out_.verdict == Verdict::kArmed && launches_of(*status) > 0;

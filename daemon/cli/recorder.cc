@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <set>
 
 #include "daemon/base/clock.h"
 #include "daemon/symbolize/debug_search.h"
@@ -394,7 +396,6 @@ Recorder::Totals Recorder::totals() const {
     out.executions += record.executions;
     out.gpu_time_ns += record.gpu_time_ns;
     out.busy_ns += record.busy_ns;
-    out.devices = std::max(out.devices, record.busy_until_ns.size());
     for (const auto& reasons : record.lost) {
       for (const uint64_t count : reasons) out.lost += count;
     }
@@ -402,7 +403,29 @@ Recorder::Totals Recorder::totals() const {
       if (join::is_execution_loss(drop_class)) out.lost += record.drops[drop_class];
     }
   }
+  out.devices = device_count();
   return out;
+}
+
+size_t Recorder::device_count() const {
+  using Uuid = std::array<uint8_t, sizeof(gpuprof_device_v1::uuid)>;
+  std::set<Uuid> known;
+  size_t unknown = 0;
+  for (const auto& [id, record] : processes_) {
+    size_t nameless = 0;
+    for (const auto& [device_id, until] : record.busy_until_ns) {
+      Uuid uuid{};
+      if (const auto it = record.devices.find(device_id); it != record.devices.end())
+        std::ranges::copy(it->second.uuid, uuid.begin());
+      if (uuid == Uuid{}) {
+        ++nameless;
+      } else {
+        known.insert(uuid);
+      }
+    }
+    unknown = std::max(unknown, nameless);
+  }
+  return known.size() + unknown;
 }
 
 const symbolize::SymbolizedPc& Recorder::resolve(ProcessId process, uint64_t pc) {

@@ -93,6 +93,9 @@ class Recorder final : public probe::EventSink,
   // Housekeeping: ages the join, looks for libraries that came and went.
   void advance(uint64_t now_ns);
   [[nodiscard]] Totals totals() const;
+  // GPUs with executions. A process numbers the ones that it may use from 0, so GPUs are told apart
+  // by their UUIDs; those without one are taken for the same in each process.
+  [[nodiscard]] size_t device_count() const;
   join::JoinResult finish() { return joiner_.finish_window(this, this); }
   [[nodiscard]] DeviceModules& device_modules() { return device_modules_; }
   [[nodiscard]] const DeviceModules& device_modules() const { return device_modules_; }

@@ -221,11 +221,11 @@ join::Accounting total_accounting(const join::JoinResult& result) {
 std::string human_summary(const Session& session, const join::JoinResult& result,
                           const std::string& written, const join::AssembleStats& assembled) {
   const join::Accounting account = total_accounting(result);
-  uint64_t stacks = 0, whole = 0, devices = 0;
+  uint64_t stacks = 0, whole = 0;
+  const size_t devices = session.recorder().device_count();
   for (const auto& [id, record] : const_cast<Session&>(session).recorder().processes()) {
     stacks += record.stacks_taken;
     whole += record.stack_ends[static_cast<size_t>(unwind::StackEnd::kWhole)];
-    devices = std::max<uint64_t>(devices, record.busy_until_ns.size());
   }
   const auto elapsed = std::chrono::nanoseconds(session.ended_ns() - session.started_ns());
   std::string out;

@@ -266,6 +266,20 @@ def case_old_compat_in_runpath(root):
     result, _, _, stderr = root.run(program="workload_by_name", expect=2, LD_LIBRARY_PATH=NIX_COMPAT)
     check(result is None, "a summary of nothing")
     check("the command never initialised CUDA" in stderr and why in stderr, f"not explained: {stderr}")
+    # Or after that, as NVIDIA's does: the shim is there, and no CUDA.
+    root.put(NIX_COMPAT, "libcuda.so.575.57.08", driver=12090, init_fail_late=803)
+    init = "import ctypes, time; print(ctypes.CDLL('libcuda.so.1').cuInit(0), flush=True); time.sleep(60)"
+    env = root.env(LD_LIBRARY_PATH=NIX_COMPAT) | {"CUDA_INJECTION64_PATH": str(root.shim)}
+    with subprocess.Popen(["chroot", str(root.path), "/usr/bin/python3", "-c", init], env=env, stdout=subprocess.PIPE,
+                          text=True) as process:
+        equal(process.stdout.readline().strip(), "803", "cuInit")
+        doctor = ["chroot", str(root.path), str(root.bench.daemon), "doctor", "--json", "--pid", str(process.pid)]
+        done = subprocess.run(doctor, env=root.env(), capture_output=True, text=True, timeout=60, check=False)
+        process.kill()
+    row = json.loads(done.stdout)["processes"][0]
+    equal((done.returncode, row["state"]), (3, "broken"), done.stdout)
+    check(row["finding"].startswith("CUDA does not work in it: " + why), row["finding"])
+    check(not any(why in warning for warning in row["warnings"]), "said twice")
     path = f"{OPENGL}:{root.bench.programs}"
     expect_driver(root.run(LD_LIBRARY_PATH=path), "nix", f"{NIX_DRIVER}/libcuda.so.580.159.04", "13.0", "580.159.04")
 

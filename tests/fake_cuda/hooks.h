@@ -65,6 +65,7 @@ enum class Key : uint32_t {
   kPcNoPerfworks,
   kFirstGpu,
   kInitFail,
+  kInitFailLate,
   kCount,
 };
 

@@ -13,6 +13,7 @@ import section_apis
 import section_cost
 import section_cycles
 import section_ids
+import section_jobs
 import section_pc
 import section_pccost
 import section_pccycles
@@ -27,7 +28,7 @@ from harness import Bench, compile_workloads
 SECTIONS = {"w2": section_w2, "ids": section_ids, "apis": section_apis, "cycles": section_cycles,
             "torch": section_torch, "cost": section_cost, "pc": section_pc, "pctorch": section_pctorch,
             "pccycles": section_pccycles, "pcshared": section_pcshared,
-            "pccost": section_pccost, "record": section_record, "python": section_python}
+            "pccost": section_pccost, "record": section_record, "python": section_python, "jobs": section_jobs}
 
 
 def output_of(*command):
@@ -51,7 +52,7 @@ def main():
     parser = argparse.ArgumentParser(prog="hardware-check", description=__doc__)
     parser.add_argument("bundle", help="folder with gpu-profiled and libgpu-profiled-cupti.so (scripts/hardware-bundle)")
     parser.add_argument("out", help="folder for results.json, profiles.tar and more")
-    parser.add_argument("--only", default=",".join(SECTIONS), help=f"sections, of {','.join(SECTIONS)}; ids, pc, pctorch, pcshared and pccost take :PART, words of a part's name")
+    parser.add_argument("--only", default=",".join(SECTIONS), help=f"sections, of {','.join(SECTIONS)}; ids, jobs, pc, pctorch, pcshared, pccost and python take :PART, words of a part's name")
     parser.add_argument("--budget", type=float, default=570, help="seconds for everything (default 570)")
     options = parser.parse_args()
     names = options.only.split(",")

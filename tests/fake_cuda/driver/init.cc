@@ -108,6 +108,8 @@ FAKE_EXPORT CUresult cuInit(unsigned int) {
   d.owner_pid.store(getpid());
   d.correlation.store(static_cast<uint32_t>(setting(Key::kCorrelation)));
   inject();
+  if (const uint64_t code = setting(Key::kInitFailLate); code != 0)
+    return static_cast<CUresult>(code);
   d.initialised.store(true);
   if (const CuptiHooks* hooks = interface().hooks.load()) {
     thread_state().inside = Inside::kResource;

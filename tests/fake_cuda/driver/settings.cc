@@ -71,6 +71,7 @@ constexpr Entry kEntries[] = {
     {Key::kPcNoPerfworks, "pc_no_perfworks", 0},
     {Key::kFirstGpu, "first_gpu", 0},
     {Key::kInitFail, "init_fail", 0},
+    {Key::kInitFailLate, "init_fail_late", 0},
 };
 static_assert(sizeof(kEntries) / sizeof(kEntries[0]) == static_cast<size_t>(Key::kCount));
 

@@ -93,6 +93,27 @@ TEST_F(RecorderTest, TotalsThatCannotBeTrueAreLeftOut) {
   EXPECT_NE(record->implausible_drops & uint64_t{1} << GPUPROF_DROP_CUPTI, 0u);
 }
 
+// Two ranks that each call their GPU number 0, and one of them a second one whose record is
+// missing.
+TEST_F(RecorderTest, GpusAreCountedByTheirUuids) {
+  gpuprof_exec_v1 exec = {};
+  exec.start_ns = 1;
+  exec.end_ns = 2;
+  for (const uint8_t gpu : {1, 2, 1}) {
+    id_.pid = (1u << 23) + gpu * 10 + static_cast<uint32_t>(recorder_.device_count());
+    ASSERT_NE(recorder_.add_process(id_, {}), nullptr);
+    gpuprof_device_v1 device = {};
+    device.uuid[0] = gpu;
+    recorder_.on_device(source(1), device);
+    recorder_.on_execs(source(1), {&exec, 1});
+  }
+  EXPECT_EQ(recorder_.device_count(), 2u);
+  exec.device_id = 1;
+  recorder_.on_execs(source(1), {&exec, 1});
+  EXPECT_EQ(recorder_.device_count(), 3u);
+  EXPECT_EQ(recorder_.totals().devices, 3u);
+}
+
 // An ELF file other than `like`, with the same code.
 std::string copy_of(const char* like) {
   char name[] = "/tmp/gpuprof-recorder-XXXXXX";
