@@ -163,12 +163,17 @@ int attach_command(const Options& options, Console& console) {
   const uint64_t deadline = options.duration
                                 ? monotonic_ns() + static_cast<uint64_t>(options.duration->count())
                                 : UINT64_MAX;
-  while ((*session)->any_alive() && monotonic_ns() < deadline && !signals->next()) {
+  const auto interrupted = [&] {
+    while (auto signal = signals->next()) {
+      if (!(*session)->heed(static_cast<int>(signal->ssi_signo))) return true;
+    }
+    return false;
+  };
+  while ((*session)->any_alive() && monotonic_ns() < deadline && !interrupted()) {
     (*session)->tick(kTick);
     progress.update();
   }
-  const join::JoinResult result =
-      (*session)->finish(kDisarmPatience, [&] { return signals->next().has_value(); });
+  const join::JoinResult result = (*session)->finish(kDisarmPatience, interrupted);
   if (result.rows.empty()) {
     if (auto why = (*session)->why_nothing()) {
       const std::string text = why->empty() ? "nothing was profiled; no file written" : *why;

@@ -19,7 +19,7 @@ struct RawOptions {
   std::vector<std::string> pids;
   std::string duration, output, stack_rate, summary_json, python = "on", user, shim, fallback, seed;
   std::string pc_sampling = "off", pc_period, save_cubins, cuda_compat;
-  bool force = false, version = false, thread_frames = false;
+  bool force = false, version = false, thread_frames = false, yield = false;
   bool no_uprobe_multi = false, no_sleepable = false, no_nop5 = false, no_find_vma = false;
 };
 
@@ -57,6 +57,9 @@ void add_common(CLI::App& app, RawOptions& raw) {
   app.add_option("--save-cubins", raw.save_cubins,
                  "save each sampled cubin there as <sha256>.cubin, for nvdisasm and ncu")
       ->type_name("DIR");
+  app.add_flag("--yield", raw.yield,
+               "SIGUSR1 to gpu-profiled gives CUPTI to other clients (torch.profiler, nsys) in all "
+               "that it profiles, SIGUSR2 takes it back; the run goes on");
   app.add_option("--summary-json", raw.summary_json, "write the accounting as JSON")
       ->type_name("FILE");
   // Hidden: force what an older kernel would make us do, fix the sampler's seed.
@@ -149,6 +152,7 @@ Status check_common(const RawOptions& raw, Options& out) {
     return fail(Code::kInvalidArgument, "--python: '" + raw.python + "' is neither on nor off");
   out.python = raw.python == "on";
   out.thread_frames = raw.thread_frames;
+  out.yield = raw.yield;
   if (!raw.duration.empty()) {
     auto duration = parse_duration(raw.duration);
     if (!duration) return fail_with(duration.error(), "--duration");

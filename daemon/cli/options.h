@@ -44,6 +44,8 @@ struct Options {
 
   std::string save_cubins;  // directory; empty: none
 
+  bool yield = false;  // SIGUSR1 gives CUPTI to other clients, SIGUSR2 takes it back
+
   CubinQuery cubin;
 
   bool doctor_json = false;  // kDoctor

@@ -131,6 +131,8 @@ class Look {
       say(failing ? Verdict::kFailing : out_.verdict, trouble->message);
     }
     if (out_.verdict == Verdict::kBusy) name_cupti_users();
+    if (out_.verdict == Verdict::kProfiled || out_.verdict == Verdict::kArmed || status->eager)
+      warn_cupti_users(status->eager);
     if (auto refused = explain_pc_sampling(out_.pid, *status)) warn(*refused);
     if (auto copies = find_cupti_copies(out_.pid, *status))
       warn(explain_cupti_copies(out_.pid, *copies));
@@ -172,11 +174,26 @@ class Look {
     return out_.controller ? "held" + by : "ready: gpu-profiled --pid " + std::to_string(out_.pid);
   }
 
-  void name_cupti_users() {
+  // "" where there is none.
+  std::string find_cupti_users() {
     out_.cupti_users = doctor::cupti_users(mappings_);
     std::string names;
     for (const std::string& tool : out_.cupti_users) names += (names.empty() ? "" : ", ") + tool;
-    if (!names.empty()) out_.text += " (in it: " + names + ")";
+    return names;
+  }
+
+  void name_cupti_users() {
+    if (const std::string names = find_cupti_users(); !names.empty())
+      out_.text += " (in it: " + names + ")";
+  }
+
+  void warn_cupti_users(bool eager) {
+    const std::string names = find_cupti_users();
+    if (names.empty()) return;
+    warn(names + " in it gets no GPU events while " +
+         (eager ? "it runs, as GPU_PROFILED_SUBSCRIBE=eager keeps CUPTI's one client: unset that"
+                : "it is profiled, as CUPTI has one client: gpu-profiled --yield makes room for it "
+                  "when SIGUSR1 comes"));
   }
 
   void look_without_page(const Error& error) {

@@ -115,7 +115,13 @@ void Run::tell_other_libcuda() {
 
 void Run::forward_signals() {
   Deputy* deputy = files_ ? files_->deputy() : nullptr;
-  while (auto info = signals_.next()) pass_on(*info, *command_, deputy);
+  while (auto info = signals_.next()) {
+    if (options_.yield && is_yield_signal(static_cast<int>(info->ssi_signo))) {
+      if (session_) session_->heed(static_cast<int>(info->ssi_signo));
+    } else {
+      pass_on(*info, *command_, deputy);
+    }
+  }
 }
 
 int Run::only_wait() {

@@ -112,7 +112,7 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   ++target.attempts;
   target.id = process;
   target.was_running = was_running;
-  target.adopted_ns = monotonic_ns();
+  target.adopted_ns = target.asked_ns = monotonic_ns();
   auto refuse = [&](const Error& error) -> Status {
     target.trouble = error.message;
     return tl::unexpected<Error>(error);
@@ -158,10 +158,13 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   if (auto ok = probes_->watch(process.process()); !ok) return refuse(ok.error());
   target::ControlRequest wish = request();
   ask_for_gpus(*status, target, wish);
+  target.tier = wish.tier;
+  if (yielded_ns_ != 0) wish.tier = GPUPROF_TIER_OFF;
   if (auto ok = channel->request(wish); !ok) {
     give_up_gpus(target);
     return refuse(ok.error());
   }
+  if (yielded_ns_ != 0) target.gaps.yielded();  // armed by its environment until now
   target.channel = std::move(*channel);
   return {};
 }
@@ -283,7 +286,7 @@ void Session::look_after(Controlled& target, uint64_t now_ns) {
   if (!target.channel || !target.channel->acquired() || target.exited) return;
   const bool renew = target.care.take_renewal(now_ns);
   if (renew && !finishing_) renew_lease(target);
-  if (!target.care.read_due(now_ns, renew, target.armed_ns != 0)) return;
+  if (!target.care.read_due(now_ns, renew, target.armed_ns != 0 && !yield_pending())) return;
   auto status = target.channel->read_status();
   if (!status) {  // stopped, hostile, or gone in a moment
     target.care.read_failed(now_ns);
@@ -300,7 +303,7 @@ void Session::look_after(Controlled& target, uint64_t now_ns) {
   if (status->reason == GPUPROF_REASON_EXITING) return;
   // It tries again by itself, and the other client may end.
   const bool may_pass = trouble->code == Code::kUnavailable;
-  if (may_pass && now_ns - target.adopted_ns < kBusyPatienceNs) return;
+  if (may_pass && now_ns - target.asked_ns < kBusyPatienceNs) return;
   target.trouble_told = true;
   target.trouble = trouble->message;
   console_.line(trouble->message);
@@ -331,6 +334,7 @@ void Session::tick(milliseconds wait) {
   for (Controlled* target : exits) note_exit(*target);
   for (auto& [id, target] : controlled_) look_after(target, now);
   share_gpus(now);
+  tell_yielded(now);
 }
 
 bool Session::any_alive() const {
@@ -340,6 +344,8 @@ bool Session::any_alive() const {
 }
 
 std::optional<std::string> Session::why_nothing() const {
+  if (yielded_ns_ != 0)
+    return "CUPTI was yielded (SIGUSR1) before anything was traced, and not taken back (SIGUSR2)";
   for (const auto& [id, target] : controlled_) {
     if (target.armed_ns != 0 || target.status.arms > target.arms_before) return {};
   }

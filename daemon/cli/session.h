@@ -38,11 +38,13 @@ struct Controlled {
   UniqueFd pidfd;
   // Readable after the process exited, until its final totals are read (`forgotten`).
   std::optional<target::ShimChannel> channel;
-  target::ShimStatus status;  // as last read
-  target::PcStatus pc;        // as last read while it was asked for; its counters go on
-  std::string trouble;        // why it could not be profiled; empty: none
-  uint64_t adopted_ns = 0;    // CLOCK_MONOTONIC
-  uint64_t armed_ns = 0;      // first seen tracing, 0: never
+  target::ShimStatus status;               // as last read
+  gpuprof_tier tier = GPUPROF_TIER_TRACE;  // asked for, but while CUPTI is yielded
+  target::PcStatus pc;      // as last read while it was asked for; its counters go on
+  std::string trouble;      // why it could not be profiled; empty: none
+  uint64_t adopted_ns = 0;  // CLOCK_MONOTONIC
+  uint64_t asked_ns = 0;    // to trace, most recently
+  uint64_t armed_ns = 0;    // first seen tracing, 0: never
   TraceGaps gaps;
   std::optional<CuptiCopies> cupti_copies;  // a second libcupti that matters
   std::array<uint64_t, 16> pc_counters_before{};
@@ -61,6 +63,9 @@ struct Controlled {
   CareSchedule care;
 };
 
+// SIGUSR1 and SIGUSR2: with --yield they are ours, and never the command's.
+bool is_yield_signal(int signal);
+
 // Order: create, attach, watch/adopt, tick until the caller has enough, finish. One thread.
 // A shim that stops answering, a target that exits, a full ring: all of it is counted and told, and
 // none of it ends the session.
@@ -75,6 +80,10 @@ class Session {
   Status watch(ProcessId process);
   // Takes control of a process's shim and arms it. Errors say why it cannot be profiled.
   Status adopt(ProcessId process, std::optional<int> memfd_hint, bool was_running);
+
+  // With --yield: SIGUSR1 disarms all targets, and those to come, so that other clients of CUPTI
+  // can subscribe in them; SIGUSR2 arms them again. False: another signal, or no --yield.
+  bool heed(int signal);
 
   // Drains the rings, takes in new children, renews leases, notices exits. At least every 100 ms;
   // waits up to `wait` for records.
@@ -110,6 +119,11 @@ class Session {
   void share_gpus(uint64_t now_ns);
   void give_up_gpus(Controlled& target);
   void tell_taken(const Controlled& target);
+  // session_yield.cc
+  void yield();
+  void take_back();
+  void tell_yielded(uint64_t now_ns);
+  [[nodiscard]] bool yield_pending() const { return yielded_ns_ != 0 && !yield_told_; }
   // session_copies.cc
   void look_for_cupti_copies(Controlled& target);
   void note_exit(Controlled& target);
@@ -136,6 +150,9 @@ class Session {
   bool table_full_told_ = false;
   std::set<std::pair<std::string, std::string>> cupti_copies_told_;  // the shim's, the other one
   uint32_t cupti_looks_ = 0;
+  uint64_t yielded_ns_ = 0;  // since when; 0: not
+  bool yield_told_ = false;  // that it is done
+  bool yield_delay_told_ = false;
   bool finishing_ = false;
   bool poll_failure_told_ = false;
   uint64_t started_ns_ = 0;

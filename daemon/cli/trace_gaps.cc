@@ -25,6 +25,8 @@ const char* cause_name(TraceGaps::Cause cause) {
   switch (cause) {
     case TraceGaps::Cause::kNone:
       return "none";
+    case TraceGaps::Cause::kYielded:
+      return "yielded";
     case TraceGaps::Cause::kStalled:
       return "stalled";
     case TraceGaps::Cause::kUnwritable:
@@ -63,6 +65,7 @@ void TraceGaps::update(const target::ShimStatus& status, uint64_t now_ns) {
   if (!begun_) return;
   // Until it has recorded for us, and in the first turn, all that it tells was before.
   if (status.arms <= first_arms_) off_before_ns_ = std::max(off_before_ns_, status.off_ns);
+  recording_ = status.arms >= first_arms_ && status.off_since_ns == 0;
   if (status.arms < first_arms_) return;
   const bool lost =
       status.reason == GPUPROF_REASON_QUIRK || status.reason == GPUPROF_REASON_FATAL_ERROR;
@@ -86,6 +89,7 @@ void TraceGaps::update(const target::ShimStatus& status, uint64_t now_ns) {
 TraceGaps::Cause TraceGaps::cause() const {
   if (count_ == 0) return Cause::kNone;
   if (open_ && !ended_by_.empty()) return Cause::kEnded;
+  if (count_ <= yields_) return Cause::kYielded;
   if (!renewal_error_.empty()) return Cause::kUnwritable;
   return stalled_ ? Cause::kStalled : Cause::kOverwritten;
 }
@@ -97,10 +101,19 @@ std::string TraceGaps::line(uint32_t pid) const {
            ": what its status page tells of gaps cannot be true and is left out: the process "
            "overwrote it, look there for stray writes";
   if (count_ == 0) return {};
-  std::string out = who + " was not traced for " + (open_ && count_ == 1 ? "the last " : "") +
-                    human_duration(std::chrono::nanoseconds(total_ns_)) + " (" +
-                    std::to_string(count_) + (count_ == 1 ? " gap): " : " gaps): ");
+  std::string out =
+      who + " was not traced for " + (open_ && count_ == 1 ? "the last " : "") +
+      human_duration(std::chrono::nanoseconds(total_ns_)) + " (" + std::to_string(count_) +
+      (count_ == 1 ? " gap" : " gaps") +
+      (yields_ == 0 || yields_ >= count_ ? std::string()
+                                         : ", " + std::to_string(yields_) + " of them yielded") +
+      "): ";
   switch (cause()) {
+    case Cause::kYielded:
+      out +=
+          "CUPTI was yielded to other clients, as asked by SIGUSR1; GPU work of that time is "
+          "missing";
+      break;
     case Cause::kStalled:
       out +=
           "gpu-profiled was stopped or had no CPU time for longer than its lease; GPU work of that "

@@ -11,12 +11,13 @@
 namespace gpuprof::cli {
 
 // The shim stops by itself where its lease lapses: this process was stopped or got no CPU time, its
-// renewals failed, or the control page was overwritten. It begins again with the next renewal.
+// renewals failed, or the control page was overwritten. It begins again with the next renewal. It
+// stops too where it is asked to yield CUPTI, until that is taken back.
 // Where CUPTI fails it ends for good. What it tells of that (status page: arms, off_since_ns,
 // off_ns) is compared with what was so when we came. Times are CLOCK_MONOTONIC.
 class TraceGaps {
  public:
-  enum class Cause { kNone, kStalled, kUnwritable, kOverwritten, kEnded };
+  enum class Cause { kNone, kYielded, kStalled, kUnwritable, kOverwritten, kEnded };
 
   // When the shim is first seen. `was_running`: it may have been armed before us, and what it did
   // then is no gap. `since_ns`: no gap began earlier. `now_ns` and it are of our clock.
@@ -25,6 +26,10 @@ class TraceGaps {
   // A renewal of the lease was written, or could not be.
   void renewed(uint32_t lease_ms, uint64_t now_ns);
   void renewal_failed(const std::string& why) { renewal_error_ = why; }
+  // It was asked to stop, for another client of CUPTI: the gap that begins now was wanted.
+  void yielded() { yields_ += recording_ ? 1 : 0; }
+  // It is asked to go on; where it had not stopped yet there was no gap.
+  void taken_back() { yields_ -= recording_ && yields_ > 0 ? 1 : 0; }
   // Later states, until the shim is asked to stop.
   void update(const target::ShimStatus& status, uint64_t now_ns);
 
@@ -44,15 +49,17 @@ class TraceGaps {
   uint64_t renewed_ns_ = 0;
   uint64_t count_ = 0;
   uint64_t total_ns_ = 0;
+  uint64_t yields_ = 0;  // of the gaps
   uint32_t lease_ms_ = 0;
-  bool open_ = false;  // it did not begin again
+  bool open_ = false;       // it did not begin again
+  bool recording_ = false;  // as last seen
   bool stalled_ = false;
   bool implausible_ = false;
   std::string renewal_error_;
   std::string ended_by_;
 };
 
-// The word of the summary: "none", "stalled", "unwritable", "overwritten", "ended".
+// The word of the summary: "none", "yielded", "stalled", "unwritable", "overwritten", "ended".
 const char* cause_name(TraceGaps::Cause cause);
 
 }  // namespace gpuprof::cli

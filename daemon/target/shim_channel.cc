@@ -321,9 +321,11 @@ Status ShimChannel::grant(const PcGrant& grant) {
   return write_control();
 }
 
-Status ShimChannel::release() {
-  request_.tier = GPUPROF_TIER_OFF;
+Status ShimChannel::set_tier(gpuprof_tier tier) {
+  request_.tier = tier;
   return write_control();
 }
+
+Status ShimChannel::release() { return set_tier(GPUPROF_TIER_OFF); }
 
 }  // namespace gpuprof::target

@@ -75,6 +75,8 @@ class ShimChannel {
   Status renew();
   // The same with another grant, and a fresh lease.
   Status grant(const PcGrant& grant);
+  // The same with another tier, and a fresh lease.
+  Status set_tier(gpuprof_tier tier);
   // Tier off; keeps the lock, so that nobody re-arms before the final records are read.
   Status release();
 

@@ -109,6 +109,7 @@ ShimStatus decode_status(const gpuprof_status_page& page) {
   out.off_ns = page.off_ns;
   out.module_count = page.module_count;
   out.buffers_outstanding = page.buffers_outstanding;
+  out.eager = page.subscribe_mode == 1;
   std::copy_n(page.probe_totals, out.probe_totals.size(), out.probe_totals.begin());
   std::copy_n(page.drop_totals, out.drop_totals.size(), out.drop_totals.begin());
   out.reason_text = text_of(page.reason_text);

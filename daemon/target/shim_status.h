@@ -39,6 +39,7 @@ struct ShimStatus {
   uint64_t off_ns = 0;        // not recorded, from the first arm to the latest one
   uint32_t module_count = 0;
   uint32_t buffers_outstanding = 0;
+  bool eager = false;  // it holds CUPTI's subscriber while idle, too
   std::array<uint64_t, 16> probe_totals{};
   std::array<uint64_t, 32> drop_totals{};
   std::string reason_text;

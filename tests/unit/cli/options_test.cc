@@ -55,6 +55,9 @@ TEST(Options, ThreadFramesAreOfBothCommands) {
   EXPECT_FALSE(parse({"--pid", "1"})->thread_frames);
   EXPECT_TRUE(parse({"--pid", "1", "--thread-frames"})->thread_frames);
   EXPECT_TRUE(parse({"run", "--thread-frames", "--", "prog"})->thread_frames);
+  EXPECT_TRUE(parse({"--pid", "1", "--yield"})->yield);
+  EXPECT_TRUE(parse({"run", "--yield", "--", "prog"})->yield);
+  EXPECT_FALSE(parse({"--pid", "1"})->yield);
 }
 
 TEST(Options, CudaCompatIsOfRunAlone) {

@@ -71,6 +71,35 @@ TEST(TraceGaps, AStalledProfilerIsToldWithTheTimeThatIsMissing) {
   EXPECT_EQ(gaps.line(42).find('\n'), std::string::npos);
 }
 
+TEST(TraceGaps, AYieldIsToldApart) {
+  TraceGaps gaps;
+  gaps.yielded();  // before anything was recorded: no gap
+  gaps.begin(page(0, 0, 0), true, 10 * kSecond, 10 * kSecond);
+  gaps.yielded();
+  gaps.renewed(kLeaseMs, 10 * kSecond);
+  gaps.update(page(1, 0, 0), 11 * kSecond);
+  gaps.yielded();
+  gaps.taken_back();  // before the shim saw it
+  expect_none(gaps);
+  gaps.yielded();
+  gaps.renewed(kLeaseMs, 12 * kSecond);
+  gaps.update(page(1, 12 * kSecond, 0, 14 * kSecond), 14 * kSecond);
+  EXPECT_EQ(gaps.cause(), TraceGaps::Cause::kYielded);
+  gaps.taken_back();
+  gaps.renewed(kLeaseMs, 14 * kSecond);
+  gaps.update(page(2, 0, 2 * kSecond), 15 * kSecond);
+  EXPECT_EQ(gaps.cause(), TraceGaps::Cause::kYielded);
+  EXPECT_EQ(gaps.line(42),
+            "process 42 was not traced for 2.0 s (1 gap): CUPTI was yielded to other clients, as "
+            "asked by SIGUSR1; GPU work of that time is missing");
+  gaps.renewed(kLeaseMs, 19 * kSecond);  // stalled for longer than the lease
+  gaps.update(page(3, 0, 4 * kSecond), 20 * kSecond);
+  EXPECT_EQ(gaps.cause(), TraceGaps::Cause::kStalled);
+  EXPECT_NE(gaps.line(42).find("for 4.0 s (2 gaps, 1 of them yielded): gpu-profiled was stopped"),
+            std::string::npos)
+      << gaps.line(42);
+}
+
 // Stopped right after it wrote the first request: no page of the first arm was seen.
 TEST(TraceGaps, FirstSeenAfterTheLapse) {
   TraceGaps late, again;
