@@ -15,6 +15,7 @@ gpuprof_endurance(endurance attach_cycles control_cycles run_exits attach_exits 
 gpuprof_endurance(endurance_faults hung_flush hung_flush_attached cancelled_thread wrap_armed wrap_idle clock_step
   broken_times dropped_records daemon_stopped daemon_stopped_to_the_end control_sealed control_overwritten status_overwritten)
 gpuprof_endurance(other_clients idle before between during yield yield_busy yield_quiet yield_unasked yield_run)
+gpuprof_endurance(kill_points attach run)
 gpuprof_endurance(endurance_hostile forged bad_calls bad_records flood)
 gpuprof_endurance(privileges file_capabilities capability_missing under_fire)
 # The manifests of docker/, whose containers are started as they say. Not with a sanitizer's runtime, which asks
