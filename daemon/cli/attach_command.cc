@@ -33,12 +33,6 @@ struct Found {
   std::vector<ProcessId> roots;
 };
 
-// Not by its name: the README's containers may have it under any.
-bool is_shim(int fd) {
-  const auto image = probe::read_shim_file(fd);
-  return image && probe::parse_usdt_notes(*image).has_value();
-}
-
 // Processes of a tree that use CUDA and have no shim, where others are profiled: their GPU work
 // will be missing.
 void tell_beside(const std::vector<std::string>& lines, Console& console) {
@@ -58,7 +52,7 @@ Result<Found> find_targets(const Options& options, Console& console) {
   auto look_at = [&](uint32_t pid) -> Status {
     auto id = target::process_id(pid);
     if (!id) return tl::unexpected<Error>(id.error());
-    auto file = target::ShimFile::find(pid, is_shim);
+    auto file = target::ShimFile::find(pid, probe::is_shim_file);
     if (!file && file.error().code == Code::kNoTarget)
       return tl::unexpected<Error>(diagnose_no_shim(pid));
     if (!file) return tl::unexpected<Error>(file.error());

@@ -34,6 +34,8 @@ int carry_out(int argc, const char* const* argv, Console& console) {
       return cubin_command(*options, console);
     case Options::Action::kDoctor:
       return doctor_command(*options, console);
+    case Options::Action::kNode:
+      return node_command(*options, console);
     case Options::Action::kAttach:
       break;
   }

@@ -14,6 +14,7 @@ int main_command(int argc, const char* const* argv);
 int attach_command(const Options& options, Console& console);
 int cubin_command(const Options& options, Console& console);
 int doctor_command(const Options& options, Console& console);
+int node_command(const Options& options, Console& console);
 int run_command(const Options& options, const InheritedLimits& limits, Console& console);
 
 // What to tell where a std::bad_alloc came through: nothing of ours allocates without bound.

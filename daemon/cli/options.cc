@@ -19,7 +19,7 @@ struct RawOptions {
   std::vector<std::string> pids;
   std::string duration, output, stack_rate, summary_json, python = "on", user, shim, fallback, seed;
   std::string pc_sampling = "off", pc_period, save_cubins, cuda_compat;
-  bool force = false, version = false, thread_frames = false, yield = false;
+  bool force = false, version = false, thread_frames = false, yield = false, all = false;
   bool no_uprobe_multi = false, no_sleepable = false, no_nop5 = false, no_find_vma = false;
 };
 
@@ -259,6 +259,9 @@ Result<Options> parse_options(int argc, const char* const* argv) {
   app.set_help_flag("-h,--help", "print this help");
   app.add_flag("--version", raw.version, "print the version");
   add_pids(app, raw, "attach to this process and its children (repeatable)");
+  app.add_flag("--all", raw.all,
+               "every process of the node that runs the shim, those that start later from their "
+               "first launch on; ends by --duration or Ctrl-C");
   add_common(app, raw);
   CLI::App* run = app.add_subcommand("run",
                                      "start a command with the shim and profile it:\n"
@@ -300,7 +303,7 @@ Result<Options> parse_options(int argc, const char* const* argv) {
     return out;
   }
   if (cubin.cubin->parsed()) {
-    if (!raw.pids.empty() || run->parsed() || separator)
+    if (!raw.pids.empty() || raw.all || run->parsed() || separator)
       return fail(Code::kInvalidArgument, "cubin reads a file: it goes with no process");
     out.action =
         cubin.info->parsed() ? Options::Action::kCubinInfo : Options::Action::kCubinResolve;
@@ -309,13 +312,14 @@ Result<Options> parse_options(int argc, const char* const* argv) {
   if (auto ok = check_pids(raw, out); !ok) return tl::unexpected<Error>(ok.error());
   if (doctor->parsed()) {
     out.action = Options::Action::kDoctor;
-    if (separator || run->parsed())
+    if (separator || raw.all || run->parsed())
       return fail(Code::kInvalidArgument, "doctor looks at what runs: it goes with no command");
     return out;
   }
   if (auto ok = check_common(raw, out); !ok) return tl::unexpected<Error>(ok.error());
   if (run->parsed()) {
     if (!out.pids.empty()) return fail(Code::kInvalidArgument, "run and --pid exclude each other");
+    if (raw.all) return fail(Code::kInvalidArgument, "run and --all exclude each other");
     out.action = Options::Action::kRun;
     if (auto ok = check_run(raw, out); !ok) return tl::unexpected<Error>(ok.error());
     return out;
@@ -326,8 +330,15 @@ Result<Options> parse_options(int argc, const char* const* argv) {
         "a command after -- needs 'run' before it: gpu-profiled run -- " +
             joined(std::span(out.command)
                        .subspan(!out.command.empty() && out.command.front() == "run" ? 1 : 0)));
+  if (raw.all) {
+    if (!out.pids.empty())
+      return fail(Code::kInvalidArgument, "--all has every process: leave out --pid");
+    out.action = Options::Action::kNode;
+    return out;
+  }
   if (out.pids.empty())
-    return fail(Code::kInvalidArgument, "nothing to profile: give --pid PID, or run -- COMMAND");
+    return fail(Code::kInvalidArgument,
+                "nothing to profile: give --pid PID or --all, or run -- COMMAND");
   return out;
 }
 

@@ -24,10 +24,11 @@ struct CubinQuery {
 
 struct Options {
   // kPrint: --help or --version
-  enum class Action { kAttach, kRun, kCubinResolve, kCubinInfo, kDoctor, kPrint };
+  enum class Action { kAttach, kNode, kRun, kCubinResolve, kCubinInfo, kDoctor, kPrint };
   Action action = Action::kAttach;
   std::string text;  // kPrint
 
+  // kNode: --all
   std::vector<uint32_t> pids;        // kAttach, kDoctor
   std::vector<std::string> command;  // kRun
   std::optional<std::chrono::nanoseconds> duration;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/session.h"
 
-#include <poll.h>
-
 #include <algorithm>
 
 #include "daemon/base/clock.h"
@@ -20,17 +18,10 @@ constexpr uint64_t kBusyPatienceNs = 2'000'000'000;
 constexpr size_t kMaxNewcomers = 4096;
 constexpr uint32_t kMostModules = 1u << 24;
 constexpr uint64_t kPcSlackNs = 1'000'000'000;
-constexpr uint64_t kMostPcPerNs = 1000;        // a large GPU's samples are some 10
-constexpr milliseconds kReadPatience{10'000};  // for the images that samples name
-// A hostile program can say as often as it likes that it was injected, and each look at it may cost
-// ShimChannel's patience: the leases of the others need the time.
-constexpr uint32_t kMaxAttempts = 4;
+constexpr uint64_t kMostPcPerNs = 1000;           // a large GPU's samples are some 10
+constexpr milliseconds kReadPatience{10'000};     // for the images that samples name
 constexpr uint64_t kAdoptBudgetNs = 200'000'000;  // in one tick
-
-bool has_exited(const UniqueFd& pidfd) {
-  pollfd poll_fd = {pidfd.get(), POLLIN, 0};
-  return pidfd.valid() && ::poll(&poll_fd, 1, 0) == 1;
-}
+constexpr uint64_t kOrphansNs = 100'000'000;      // a walk over all that ever were
 
 bool is_disarmed(const target::ShimStatus& status) {
   return status.state == GPUPROF_STATE_IDLE || status.state == GPUPROF_STATE_DECLINED ||
@@ -108,21 +99,33 @@ target::ControlRequest Session::request() const {
 
 Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was_running) {
   Controlled& target = controlled_[process];
-  if (target.channel || target.forgotten || target.attempts >= kMaxAttempts) return {};
+  if (target.channel || target.forgotten || target.attempts >= kMaxAdoptAttempts) return {};
   ++target.attempts;
   target.id = process;
   target.was_running = was_running;
   target.adopted_ns = target.asked_ns = monotonic_ns();
-  auto refuse = [&](const Error& error) -> Status {
-    target.trouble = error.message;
-    return tl::unexpected<Error>(error);
-  };
   auto pidfd = target::open_pidfd(process.process());
   if (!pidfd) {
     target.exited = true;
-    return refuse(pidfd.error());
+    exits_.add_gone(target);
+    target.trouble = pidfd.error().message;
+    return tl::unexpected<Error>(pidfd.error());
   }
   target.pidfd = std::move(*pidfd);
+  exits_.add(target);
+  auto ok = take_control(target, memfd_hint, was_running);
+  if (!ok && ok.error().code != Code::kNotFound) target.trouble = ok.error().message;
+  if (!target.channel) return ok;
+  target.care.begin(monotonic_ns(), living_.size());
+  living_.push_back(&target);
+  return ok;
+}
+
+// Arms the shim of a process that is pinned by its pidfd, and leaves its channel in `target`.
+// kNotFound: it exited at once.
+Status Session::take_control(Controlled& target, std::optional<int> memfd_hint, bool was_running) {
+  const ProcessId process = target.id;
+  auto refuse = [](const Error& error) { return Status(tl::unexpected<Error>(error)); };
   auto channel = target::ShimChannel::open(process.process(), memfd_hint);
   // process_v1 named a memfd that is gone: the process is on its way out, though no zombie yet.
   const bool leaving = !channel && (has_exited(target.pidfd) ||
@@ -203,8 +206,10 @@ void Session::take_status(Controlled& target, target::ShimStatus status) {
 
 // exec closed the memfd of the program before and opened another: ours still tells its totals.
 void Session::retire_images_before(ProcessId process) {
-  for (auto& [id, target] : controlled_) {
-    if (id.process() != process.process() || id.image >= process.image || target.exited) continue;
+  for (auto it = controlled_.lower_bound(process.process());
+       it != controlled_.end() && it->first.process() == process.process(); ++it) {
+    auto& [id, target] = *it;
+    if (id.image >= process.image || target.exited) continue;
     target.exited = true;
     target.forgotten = true;
     give_up_gpus(target);
@@ -221,18 +226,22 @@ void Session::retire_images_before(ProcessId process) {
   }
 }
 
+// Children whose process_v1 was lost show up by their records (Recorder::record_of).
+void Session::find_orphans(uint64_t now_ns) {
+  // Not while the last tick had no time for all.
+  if (!newcomers_.empty() || finishing_ || now_ns < next_orphans_ns_) return;
+  next_orphans_ns_ = now_ns + kOrphansNs;
+  for (const auto& [id, record] : recorder_.processes()) {
+    if (record.executions + record.stacks_taken > 0 && !controlled_.contains(id))
+      newcomers_.push_back({id, -1});
+  }
+}
+
 void Session::adopt_newcomers() {
   if (recorder_.programs_refused() > 0 && !table_full_told_) {
     table_full_told_ = true;
     console_.line("more than " + std::to_string(Recorder::kMaxProcesses) +
                   " programs: those that begin from now on are not profiled");
-  }
-  // Children whose process_v1 was lost show up by their records (Recorder::record_of).
-  const bool behind = !newcomers_.empty();  // the last tick had no time for all
-  for (const auto& [id, record] : recorder_.processes()) {
-    if (behind || finishing_) break;
-    if (record.executions + record.stacks_taken > 0 && !controlled_.contains(id))
-      newcomers_.push_back({id, -1});
   }
   const uint64_t deadline = monotonic_ns() + kAdoptBudgetNs;
   while (!newcomers_.empty() && monotonic_ns() < deadline) {
@@ -292,6 +301,7 @@ void Session::look_after(Controlled& target, uint64_t now_ns) {
     target.care.read_failed(now_ns);
     return;
   }
+  target.care.read_done(now_ns);
   take_status(target, *status);
   if (status->state == GPUPROF_STATE_TRACING || status->state == GPUPROF_STATE_TRACING_PC) {
     if (target.armed_ns == 0) target.armed_ns = now_ns;
@@ -319,10 +329,8 @@ void Session::drain() {
 
 void Session::tick(milliseconds wait) {
   // Exits first: what a process wrote before it exited is drained before it is forgotten.
-  std::vector<Controlled*> exits;
-  for (auto& [id, target] : controlled_) {
-    if (!target.forgotten && (target.exited || has_exited(target.pidfd))) exits.push_back(&target);
-  }
+  std::vector<Controlled*> exits = exits_.take();
+  std::erase_if(exits, [](const Controlled* target) { return target->forgotten; });
   if (auto ok = probes_->poll(wait); !ok && !poll_failure_told_) {
     poll_failure_told_ = true;
     console_.line(ok.error().message);
@@ -330,17 +338,18 @@ void Session::tick(milliseconds wait) {
   if (!exits.empty()) drain();
   const uint64_t now = monotonic_ns();
   recorder_.advance(now);
+  find_orphans(now);
   adopt_newcomers();
   for (Controlled* target : exits) note_exit(*target);
-  for (auto& [id, target] : controlled_) look_after(target, now);
+  std::erase_if(living_, [](const Controlled* t) { return !t->channel || t->exited; });
+  for (Controlled* target : living_) look_after(*target, now);
   share_gpus(now);
   tell_yielded(now);
 }
 
 bool Session::any_alive() const {
-  return std::any_of(controlled_.begin(), controlled_.end(), [](const auto& entry) {
-    return entry.second.channel && !entry.second.exited;
-  });
+  return std::any_of(living_.begin(), living_.end(),
+                     [](const Controlled* target) { return target->channel && !target->exited; });
 }
 
 std::optional<std::string> Session::why_nothing() const {
@@ -361,11 +370,11 @@ std::optional<std::string> Session::why_nothing() const {
 
 bool Session::all_disarmed() {
   bool all = true;
-  for (auto& [id, target] : controlled_) {
-    if (!target.channel || target.exited) continue;
-    auto status = target.channel->read_status();
+  for (Controlled* target : living_) {
+    if (!target->channel || target->exited) continue;
+    auto status = target->channel->read_status();
     if (!status) continue;
-    take_status(target, *status);
+    take_status(*target, *status);
     all = all && is_disarmed(*status);
   }
   return all;

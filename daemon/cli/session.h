@@ -21,6 +21,7 @@
 #include "daemon/cli/care_schedule.h"
 #include "daemon/cli/console.h"
 #include "daemon/cli/cupti_copies.h"
+#include "daemon/cli/exit_watch.h"
 #include "daemon/cli/options.h"
 #include "daemon/cli/recorder.h"
 #include "daemon/cli/trace_gaps.h"
@@ -31,6 +32,10 @@
 #include "daemon/target/shim_file.h"
 
 namespace gpuprof::cli {
+
+// A hostile program can say as often as it likes that it was injected, and each look at it may cost
+// ShimChannel's patience: the leases of the others need the time.
+inline constexpr uint32_t kMaxAdoptAttempts = 4;
 
 // One program of a process whose shim we control, or tried to.
 struct Controlled {
@@ -78,6 +83,9 @@ class Session {
   Status attach(const target::ShimFile& file);
   // Records of `process` and of every child it will have count from now on.
   Status watch(ProcessId process);
+  // From now on records of every process count, and those that are injected arm themselves. Before
+  // attach(): a process that starts between the two would be missed.
+  Status watch_all() { return probes_->watch_all(true); }
   // Takes control of a process's shim and arms it. Errors say why it cannot be profiled.
   Status adopt(ProcessId process, std::optional<int> memfd_hint, bool was_running);
 
@@ -108,6 +116,8 @@ class Session {
 
  private:
   Session(const Options& options, Console& console);
+  Status take_control(Controlled& target, std::optional<int> memfd_hint, bool was_running);
+  void find_orphans(uint64_t now_ns);
   void adopt_newcomers();
   void retire_images_before(ProcessId process);
   void look_after(Controlled& target, uint64_t now_ns);
@@ -136,12 +146,15 @@ class Session {
   Console& console_;
   Recorder recorder_;
   std::unique_ptr<probe::ProbeSession> probes_;
-  std::map<ProcessId, Controlled> controlled_;
+  std::map<ProcessId, Controlled> controlled_;  // nothing is ever taken out
+  std::vector<Controlled*> living_;             // with a channel, until they exit
+  ExitWatch exits_;
   struct Newcomer {
     ProcessId process;
     int memfd = -1;
   };
   std::deque<Newcomer> newcomers_;
+  uint64_t next_orphans_ns_ = 0;
   bool children_trouble_told_ = false;
   target::GpuArbiter arbiter_;
   uint64_t next_sharing_ns_ = 0;

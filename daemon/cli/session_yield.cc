@@ -36,6 +36,7 @@ void Session::yield() {
     const Status written = target.channel->set_tier(GPUPROF_TIER_OFF);
     lease_written(target, written);
     if (written) target.gaps.yielded();
+    target.care.look_closely(yielded_ns_);
   }
 }
 
@@ -47,6 +48,7 @@ void Session::take_back() {
     if (auto status = target.channel->read_status()) take_status(target, *status);
     target.gaps.taken_back();
     target.asked_ns = now_ns;
+    target.care.look_closely(now_ns);
     target.trouble_told = false;  // another client may hold it now
     lease_written(target, target.channel->set_tier(target.tier));
   }

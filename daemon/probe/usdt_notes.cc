@@ -255,4 +255,9 @@ Result<std::vector<ProbeSite>> parse_usdt_notes(std::span<const uint8_t> image) 
   return Parser(image).parse();
 }
 
+bool is_shim_file(int fd) {
+  const auto image = read_shim_file(fd);
+  return image && parse_usdt_notes(*image).has_value();
+}
+
 }  // namespace gpuprof::probe

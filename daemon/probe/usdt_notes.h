@@ -37,4 +37,7 @@ Result<std::vector<uint8_t>> read_shim_file(int fd);
 // not this machine's ELF. kNotFound: a probe that every shim has is missing.
 Result<std::vector<ProbeSite>> parse_usdt_notes(std::span<const uint8_t> image);
 
+// Is the file behind `fd` a shim, whatever its name? Reads all of it.
+bool is_shim_file(int fd);
+
 }  // namespace gpuprof::probe

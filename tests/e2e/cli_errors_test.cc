@@ -17,7 +17,7 @@ class CliErrors : public CliTest {};
 
 TEST_F(CliErrors, Usage) {
   for (const std::vector<std::string>& args : {std::vector<std::string>{"--bogus"},
-                                               {"--all"},
+                                               {"--all", "--pid", "1"},
                                                {"run"},
                                                {"run", "--pc-sampling", "always", "--", "true"}}) {
     const Outcome outcome = gpu_profiled(args);

@@ -88,5 +88,37 @@ TEST(CareSchedule, AnArmedTargetIsReadWhenItsLeaseIsRenewed) {
   EXPECT_TRUE(care.take_renewal(kStartNs + CareSchedule::kIntervalNs));
 }
 
+// One that waits for its first launch for a minute is read as often as its lease is renewed; its
+// begin would be known to a sixteenth of the wait.
+TEST(CareSchedule, WhoDoesNotLaunchIsReadLessAndLessOften) {
+  CareSchedule care;
+  care.begin(kStartNs, 0);
+  size_t in_first_second = 0, in_minute = 0;
+  uint64_t last_ns = kStartNs;
+  for (uint64_t now = kStartNs; now < kStartNs + 60'000'000'000; now += kTickNs) {
+    const bool renewed = care.take_renewal(now);
+    if (!care.read_due(now, renewed, false)) continue;
+    EXPECT_LE(now - last_ns, (last_ns - kStartNs) / 16 + 2 * kTickNs);
+    care.read_done(last_ns = now);
+    ++in_minute;
+    in_first_second += now < kStartNs + 1'000'000'000 ? 1 : 0;
+  }
+  EXPECT_GE(in_first_second, 25u);
+  EXPECT_LE(in_minute, 320u);
+}
+
+// Hundreds are taken control of at a node's start, and their leases must not all be due at once.
+TEST(CareSchedule, FirstRenewalsAreSpread) {
+  size_t in_a_tick = 0;
+  for (uint64_t index = 0; index < 200; ++index) {
+    CareSchedule care;
+    care.begin(kStartNs, index);
+    EXPECT_FALSE(care.take_renewal(kStartNs));
+    EXPECT_TRUE(CareSchedule(care).take_renewal(kStartNs + CareSchedule::kIntervalNs));
+    in_a_tick += CareSchedule(care).take_renewal(kStartNs + kTickNs) ? 1 : 0;
+  }
+  EXPECT_EQ(in_a_tick, 8u);
+}
+
 }  // namespace
 }  // namespace gpuprof::cli

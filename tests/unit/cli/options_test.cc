@@ -21,6 +21,13 @@ TEST(Options, AttachToSeveral) {
   EXPECT_EQ(options->output, "x.pb.gz");
 }
 
+TEST(Options, AllIsOfTheNode) {
+  auto options = parse({"--all", "--duration", "30s"});
+  ASSERT_TRUE(options.has_value()) << options.error().message;
+  EXPECT_EQ(options->action, Options::Action::kNode);
+  EXPECT_TRUE(options->pids.empty());
+}
+
 TEST(Options, RunTakesEverythingAfterTheDashes) {
   auto options = parse({"run", "--stack-rate", "all", "--python", "off", "--user", "bob", "--force",
                         "--shim", "/s.so", "--", "prog", "--pid", "1", "--", "-o", "y"});
@@ -124,10 +131,11 @@ TEST(Options, HelpAndVersion) {
   auto help = parse({"--help"});
   ASSERT_TRUE(help.has_value());
   EXPECT_EQ(help->action, Options::Action::kPrint);
-  for (const char* name : {"--pid", "--duration", "--output", "--stack-rate", "--summary-json",
-                           "--pc-sampling", "--pc-period", "cubin", "doctor", "run"})
+  for (const char* name :
+       {"--pid", "--all", "--duration", "--output", "--stack-rate", "--summary-json",
+        "--pc-sampling", "--pc-period", "cubin", "doctor", "run"})
     EXPECT_NE(help->text.find(name), std::string::npos) << name;
-  for (const char* name : {"--debug", "--all", "--window"})
+  for (const char* name : {"--debug", "--window"})
     EXPECT_EQ(help->text.find(name), std::string::npos)
         << name << " is not built, so it is not shown";
   auto run_help = parse({"run", "--help"});
@@ -150,7 +158,11 @@ INSTANTIATE_TEST_SUITE_P(
     Each, UsageError,
     testing::Values(
         std::vector<const char*>{}, std::vector<const char*>{"--bogus"},
-        std::vector<const char*>{"--all"},
+        std::vector<const char*>{"--all", "--pid", "1"},
+        std::vector<const char*>{"--all", "run", "--", "prog"},
+        std::vector<const char*>{"--all", "doctor"},
+        std::vector<const char*>{"--all", "cubin", "info", "a"},
+        std::vector<const char*>{"--all", "--", "prog"},
         std::vector<const char*>{"--pid", "1", "--pc-sampling", "always"},
         std::vector<const char*>{"--pid", "1", "--pc-period", "10"},
         std::vector<const char*>{"--pid", "1", "--pc-sampling", "continuous", "--pc-period", "4"},

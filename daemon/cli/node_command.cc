@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gpu-profiled --all: the processes of a node, those that start later too.
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include "daemon/base/clock.h"
+#include "daemon/cli/command_line.h"
+#include "daemon/cli/diagnose.h"
+#include "daemon/cli/discovery.h"
+#include "daemon/cli/exit_code.h"
+#include "daemon/cli/progress.h"
+#include "daemon/cli/result_files.h"
+#include "daemon/cli/session.h"
+#include "daemon/cli/signals.h"
+
+namespace gpuprof::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTick{20};
+constexpr milliseconds kDisarmPatience{2000};  // as for --pid
+
+int fail_with_line(Console& console, const Error& error, int exit_code) {
+  console.line(error.message);
+  return exit_code;
+}
+
+std::string count_of(uint64_t number, const char* one, const char* many) {
+  return std::to_string(number) + " " + (number == 1 ? one : many);
+}
+
+// Once all that was there has been looked at.
+std::string found_line(const Session& session, const DiscoveryCounts& counts) {
+  if (session.controlled().empty())
+    return "no process runs the shim yet: waiting for those that are started with "
+           "CUDA_INJECTION64_PATH";
+  return "profiling " + count_of(session.controlled().size(), "process", "processes") + " with " +
+         count_of(counts.files, "shim file", "shim files") + ", and those that start";
+}
+
+void run_until_ended(Session& session, Discovery& discovery,
+                     const std::function<bool()>& interrupted, Console& console) {
+  const Options& options = session.options();
+  Progress progress(session, console);
+  const uint64_t deadline = options.duration
+                                ? monotonic_ns() + static_cast<uint64_t>(options.duration->count())
+                                : UINT64_MAX;
+  bool told = false;
+  while (monotonic_ns() < deadline && !interrupted()) {
+    session.tick(kTick);
+    discovery.tick();
+    if (discovery.looked_at_all() && !told) console.line(found_line(session, discovery.counts()));
+    told = discovery.looked_at_all();
+    progress.update();
+  }
+}
+
+}  // namespace
+
+int node_command(const Options& options, Console& console) {
+  auto signals = Signals::create();
+  if (!signals) return fail_with_line(console, signals.error(), kExitFailure);
+  if (auto ok = check_capabilities(); !ok)
+    return fail_with_line(console, ok.error(), kExitNothingProfiled);
+  auto owner = Invoker::resolve({});
+  if (!owner) return fail_with_line(console, owner.error(), exit_code_of(owner.error()));
+  auto files = ResultFiles::open(options, *owner, "all", static_cast<uint32_t>(::getpid()));
+  if (!files)
+    return fail_with_line(console, files.error(),
+                          files.error().code == Code::kInvalidArgument ? kExitUsage : kExitFailure);
+  auto session = Session::create(options, console);
+  if (!session) return fail_with_line(console, session.error(), exit_code_of(session.error()));
+  if (auto ok = (*session)->watch_all(); !ok)
+    return fail_with_line(console, ok.error(), exit_code_of(ok.error()));
+  if (auto ok = files->drop_privileges(**session, -1, console); !ok)
+    return fail_with_line(console, ok.error(), kExitFailure);
+
+  Discovery discovery(**session, console);
+  const auto interrupted = [&] {
+    while (auto signal = signals->next()) {
+      if (!(*session)->heed(static_cast<int>(signal->ssi_signo))) return true;
+    }
+    return false;
+  };
+  run_until_ended(**session, discovery, interrupted, console);
+  const join::JoinResult result = (*session)->finish(kDisarmPatience, interrupted);
+  if (result.rows.empty()) {
+    if ((*session)->controlled().empty())
+      return fail_with_line(console,
+                            {Code::kNoTarget, 0,
+                             "no process with the shim was seen; no file written (gpu-profiled "
+                             "doctor --pid PID tells why a process has none)"},
+                            kExitNothingProfiled);
+    if (auto why = (*session)->why_nothing()) {
+      const std::string text = why->empty() ? "nothing was profiled; no file written" : *why;
+      return fail_with_line(console, {Code::kNoTarget, 0, text}, kExitNothingProfiled);
+    }
+  }
+  return files->write(**session, result, console);
+}
+
+}  // namespace gpuprof::cli
