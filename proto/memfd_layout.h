@@ -208,6 +208,7 @@ enum gpuprof_tier {
 };
 
 #define GPUPROF_LEASE_MS_MAX 60000u
+#define GPUPROF_PC_DUTY_MAX 100u /* per mille */
 
 /*
  * Which GPUs the process may PC-sample. A second process that samples a GPU loses its tracing, so
@@ -244,9 +245,13 @@ struct gpuprof_control_page {
   uint32_t pc_grant_count;  /* LISTED: of pc_gpus, 0..GPUPROF_PC_GPUS_MAX */
   uint64_t pc_grant_serial; /* another one with each other grant; told back on the status page */
   struct gpuprof_gpu_uuid pc_gpus[16];
-  uint8_t reserved[3696];
+  uint32_t pc_duty; /* SERIALIZED: share of the time in windows, 1..GPUPROF_PC_DUTY_MAX per mille; 0
+                       default */
+  uint32_t reserved_word;
+  uint8_t reserved[3688];
 };
 GPUPROF_ASSERT_SIZE(gpuprof_control_page, 4096);
+GPUPROF_ASSERT_OFFSET(gpuprof_control_page, pc_duty, 400);
 GPUPROF_ASSERT_OFFSET(gpuprof_control_page, lease_serial, 40);
 GPUPROF_ASSERT_OFFSET(gpuprof_control_page, controller_name, 64);
 GPUPROF_ASSERT_OFFSET(gpuprof_control_page, pc_grant, 128);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <span>
 #include <sstream>
 
@@ -18,7 +19,7 @@ namespace {
 struct RawOptions {
   std::vector<std::string> pids;
   std::string duration, output, stack_rate, summary_json, python = "on", user, shim, fallback, seed;
-  std::string pc_sampling = "off", pc_period, save_cubins, cuda_compat;
+  std::string pc_sampling = "off", pc_period, pc_duty, save_cubins, cuda_compat;
   bool force = false, version = false, thread_frames = false, yield = false, all = false;
   bool no_uprobe_multi = false, no_sleepable = false, no_nop5 = false, no_find_vma = false;
 };
@@ -54,6 +55,10 @@ void add_common(CLI::App& app, RawOptions& raw) {
   app.add_option("--pc-period", raw.pc_period,
                  "sample every 2^N cycles, 5 to 31 (default: chosen for the GPU)")
       ->type_name("N");
+  app.add_option("--pc-duty", raw.pc_duty,
+                 "serialized: the percentage of the time in which kernels run one at a time, 0.1 "
+                 "to 10 (default: 4)")
+      ->type_name("PERCENT");
   app.add_option("--save-cubins", raw.save_cubins,
                  "save each sampled cubin there as <sha256>.cubin, for nvdisasm and ncu")
       ->type_name("DIR");
@@ -70,6 +75,21 @@ void add_common(CLI::App& app, RawOptions& raw) {
   app.add_option("--debug-seed", raw.seed)->group("");
 }
 
+Status check_pc_duty(const RawOptions& raw, Options& out) {
+  if (raw.pc_duty.empty()) return {};
+  const char* const end = raw.pc_duty.data() + raw.pc_duty.size();
+  double percent = 0;
+  const auto [rest, error] = std::from_chars(raw.pc_duty.data(), end, percent);
+  const double per_mille = std::round(percent * 10);
+  if (error != std::errc() || rest != end || !(per_mille >= 1) || per_mille > GPUPROF_PC_DUTY_MAX)
+    return fail(Code::kInvalidArgument,
+                "--pc-duty: '" + raw.pc_duty + "' is no percentage from 0.1 to 10");
+  if (out.tier != GPUPROF_TIER_SERIALIZED)
+    return fail(Code::kInvalidArgument, "--pc-duty has no use without --pc-sampling serialized");
+  out.pc_duty = static_cast<uint32_t>(per_mille);
+  return {};
+}
+
 Status check_pc_sampling(const RawOptions& raw, Options& out) {
   if (raw.pc_sampling == "continuous") {
     out.tier = GPUPROF_TIER_CONTINUOUS;
@@ -84,6 +104,7 @@ Status check_pc_sampling(const RawOptions& raw, Options& out) {
     return fail(Code::kInvalidArgument,
                 "--save-cubins saves what is sampled: it needs --pc-sampling continuous or "
                 "serialized");
+  if (auto ok = check_pc_duty(raw, out); !ok) return ok;
   if (raw.pc_period.empty()) return {};
   if (!parse_number(raw.pc_period, out.pc_period) || out.pc_period < 5 || out.pc_period > 31)
     return fail(Code::kInvalidArgument,

@@ -37,6 +37,7 @@ struct Options {
   uint32_t stack_rate = 0;   // a second and thread; 0 default, UINT32_MAX every launch
   gpuprof_tier tier = GPUPROF_TIER_TRACE;  // or the PC sampling that was asked for
   uint32_t pc_period = 0;                  // log2 cycles, 5 to 31; 0 default
+  uint32_t pc_duty = 0;                    // serialized: per mille of the time, 1 to 100; 0 default
   uint64_t seed = 0;                       // of the shim's sampler; 0 random
   std::string debug_fallback;              // ProbeOptions::add_fallbacks()
 

@@ -81,6 +81,7 @@ target::ControlRequest Session::request() const {
   target::ControlRequest out;
   out.tier = options_.tier;
   out.pc_period = options_.pc_period;
+  out.pc_duty = options_.pc_duty;
   out.stack_rate = options_.stack_rate;
   // Every launch means every launch: the process's own budget must not cut it again.
   if (options_.stack_rate == UINT32_MAX) {

@@ -285,6 +285,7 @@ Status ShimChannel::write_control() {
   page.seq = seq_ + 1;
   page.tier = request_.tier;
   page.pc_period = request_.pc_period;
+  page.pc_duty = request_.pc_duty;
   page.stack_rate = request_.stack_rate;
   page.process_rate = request_.process_rate;
   page.process_bytes = request_.process_bytes;

@@ -43,6 +43,7 @@ bool acceptable(const gpuprof_control_page& page) {
   if (page.pc_period != 0 && (page.pc_period < kPeriodMin || page.pc_period > kPeriodMax)) {
     return false;
   }
+  if (page.pc_duty > GPUPROF_PC_DUTY_MAX) return false;
   if (page.lease_serial == 0) return false;
   if (page.pc_grant >= GPUPROF_PC_GRANT_COUNT) return false;
   if (page.pc_grant_count > GPUPROF_PC_GPUS_MAX) return false;
@@ -88,6 +89,7 @@ ControlRead read_control(const gpuprof_control_page* page, ControlRequest* out) 
   if (copy.magic != GPUPROF_CONTROL_MAGIC || !acceptable(copy)) return ControlRead::kInvalid;
   out->tier = static_cast<gpuprof_tier>(copy.tier);
   out->pc_period = copy.pc_period;
+  out->pc_duty = copy.pc_duty;
   out->stack_rate = copy.stack_rate;
   out->process_rate = copy.process_rate;
   out->process_bytes = copy.process_bytes;

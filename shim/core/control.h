@@ -25,6 +25,7 @@ struct PcGrant {
 struct ControlRequest {
   gpuprof_tier tier = GPUPROF_TIER_OFF;
   uint32_t pc_period = 0;      // log2 cycles 5..31, 0 default
+  uint32_t pc_duty = 0;        // per mille of the time, 0 default
   uint32_t stack_rate = 0;     // a second and thread; 0 default, UINT32_MAX every launch
   uint32_t process_rate = 0;   // a second and process; 0 default, UINT32_MAX no limit
   uint64_t process_bytes = 0;  // stack bytes a second and process; 0 default

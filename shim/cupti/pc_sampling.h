@@ -30,13 +30,14 @@ struct PcThreadState {
 /// be sampled at a time: a second one is refused and counted. Nothing happens in a launch that is
 /// captured, nor while any stream is.
 ///
-/// The serialized tier samples in windows of kWindowNs, one context at a time and kWindowShare-fold
-/// apart. In a window kernels run one after the other, so a kernel that waits for another rank must
-/// not run in one: what a launch is shows in its ENTER callback (PcSight), and there the window is
-/// closed before the kernel is launched, and none is opened any more in this process. What that
-/// cannot do: it needs the Guard and no stream under capture (tried for kStopPatienceNs, counted),
-/// it knows such kernels by their names only, and one that was launched before the tier was asked
-/// for and still waits is not seen (windows begin kSettleNs later).
+/// The serialized tier samples in windows of kWindowNs, one context at a time, for a share of the
+/// time (kDefaultDuty, or what the controller asks for). In a window kernels run one after the
+/// other, so a kernel that waits for another rank must not run in one: what a launch is shows in
+/// its ENTER callback (PcSight), and there the window is closed before the kernel is launched, and
+/// none is opened any more in this process. What that cannot do: it needs the Guard and no stream
+/// under capture (tried for kStopPatienceNs, counted), it knows such kernels by their names only,
+/// and one that was launched before the tier was asked for and still waits is not seen (windows
+/// begin kSettleNs later).
 ///
 /// Another process that samples the GPU would end this one's tracing (docs/adr/0020), so a GPU is
 /// enabled only while the controller grants it. A launch says which it wants; a context that was
@@ -77,8 +78,8 @@ class PcSampling {
   static constexpr uint64_t kStopPatienceNs = 1'000'000'000;
   static constexpr uint64_t kWindowNs = 50'000'000;
   /// A launch-bound program stands nearly still in a window (one launch in 0.8 ms on an H200), so
-  /// the share of the time that is spent in them bounds what they cost: 4 %.
-  static constexpr uint64_t kWindowShare = 25;
+  /// the share of the time that is spent in them bounds what they cost: 4 %, per mille.
+  static constexpr uint32_t kDefaultDuty = 40;
   /// The longest pause after an enable's first window, which lasts 120 to 400 ms on an H200: the
   /// first serialized launch of a kernel takes its time.
   static constexpr uint64_t kFirstPauseNs = 1'200'000'000;
@@ -249,6 +250,7 @@ class PcSampling {
   std::atomic<CUcontext> dead_[kMaxContexts] = {};
   /// When a launch opens or closes a window: CLOCK_MONOTONIC, kNever in the other tiers.
   std::atomic<uint64_t> window_due_ns_{kNever};
+  std::atomic<uint32_t> duty_{kDefaultDuty};  // per mille, never 0
 
   // Set by configure().
   uint32_t version_ = 0;

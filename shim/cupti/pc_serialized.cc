@@ -89,11 +89,12 @@ void PcSampling::close_window(const Guard& guard, PcContext& on, bool may_switch
   handle(guard, on, drained, may_switch, now_ns);
 }
 
-/// The next one is due when this one was kWindowShare-th of the time.
+/// The next one is due when this one was its share of the time.
 void PcSampling::window_over() noexcept {
   window_.store(false);
   const uint64_t end_ns = shim::monotonic_ns();
-  uint64_t pause_ns = (kWindowShare - 1) * shim::elapsed_ns(window_began_ns_, end_ns);
+  const uint64_t duty = duty_.load(std::memory_order_relaxed);
+  uint64_t pause_ns = shim::elapsed_ns(window_began_ns_, end_ns) * (1000 - duty) / duty;
   if (first_window_ && pause_ns > kFirstPauseNs) pause_ns = kFirstPauseNs;
   first_window_ = false;
   window_due_ns_.store(end_ns + pause_ns, std::memory_order_relaxed);

@@ -25,6 +25,8 @@ void PcSampling::round(const shim::Demand& demand, uint64_t now_ns) noexcept {
   if (asked && (phase == Phase::kArming || phase == Phase::kTracing)) {
     config.tier = demand.tier;
     config.period = demand.request.pc_period;
+    const uint32_t duty = demand.request.pc_duty;
+    duty_.store(duty != 0 ? duty : kDefaultDuty, std::memory_order_relaxed);
   }
   const bool serialized = asked && demand.tier == GPUPROF_TIER_SERIALIZED;
   bool news = !serialized && serialized_refusal_.reason != GPUPROF_PC_REASON_NONE;

@@ -70,6 +70,7 @@ def make_small():
     section_pccycles.CYCLES, section_pccycles.CAPTURE_CYCLES, section_pccycles.OTHER_CYCLES = 6, 4, 2
     section_pccost.SETS, section_pccost.TURNS, section_pccost.GPU_BOUND_PAIRS = 2, 3, 2
     section_pccost.TRAINING_ROUNDS, section_pccost.TRAINING_STEPS = 9, 600
+    section_pccost.DUTY_ROUNDS, section_pccost.DUTY_STEPS = 1, {"10": 600, "1": 600}
     section_cost.MIN_SETS = 2
     section_pcshared.SWITCHES = 4
     section_pc.comings_and_goings = lambda bench: None  # its program is made by nvcc; pc_sampling.short_lived_modules

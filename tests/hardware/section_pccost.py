@@ -5,7 +5,7 @@ Launch rate: two arms alive at a time that take turns, as there. GPU-bound work 
 arms run alone, one after the other: a process that is sampled may change the GPU for its neighbours too.
 The PyTorch loop is one process, attached to in each way in turn, so that its start is paid once.
 
-Seconds on an H200: launch rate 55, of the listener 50 each of four ways, GPU-bound 65, PyTorch 150; 470 in all. Needed at least: 10 pairs."""
+Seconds on an H200: launch rate 55, of the listener 50 each of four ways, GPU-bound 65, PyTorch 150, duties 300; 770 in all. Needed at least: 10 pairs."""
 import functools
 import json
 import pathlib
@@ -29,6 +29,8 @@ GPU_BOUND = ["--rounds", 5, "--tiny", 100, "--pairs", 1500, "--graphs", 0, "--dr
 TRAINING_ROUNDS = 11
 TRAINING_STEPS = 250
 PERIODS = (12, 14, 16, 18, 20)
+DUTY_ROUNDS = 10
+DUTY_STEPS = {"10": 250, "5": 250, "2.5": 500, "1": 1250}  # percent -> steps of at least one window and its pause
 LAUNCHES = (("tiny_ns", "launch rate"), ("graph_us", "10-node graph"), ("driver_ns", "cuLaunchKernel"))
 SAMPLES_TARGET = 1000  # a second and busy SM
 CONTINUOUS = ("--pc-sampling", "continuous")
@@ -202,8 +204,10 @@ class Training:
 
     def turn(self, options):
         """Milliseconds a step while attached with these options; None: nobody attached."""
+        duty = options[-1] if options and "--pc-duty" in options else ""
+        steps = str(DUTY_STEPS.get(duty, TRAINING_STEPS))
         if options is None:
-            return self.arm.turn(str(TRAINING_STEPS))["step_ms"]
+            return self.arm.turn(steps)["step_ms"]
         profile, summary = self.bench.path(".pb.gz"), self.bench.path(".json")
         windows = self.control.status()["pc"]["windows"]
 
@@ -217,7 +221,7 @@ class Training:
         daemon = Process(self.bench.attached(self.arm.popen.pid, profile, summary, options), self.bench.env())
         try:
             self.step_until(ready)
-            result = self.arm.turn(str(TRAINING_STEPS))["step_ms"]
+            result = self.arm.turn(steps)["step_ms"]
             daemon.interrupt()
             self.step_until(lambda status: status["state"] == "idle")
             done = daemon.finish(30)
@@ -244,18 +248,37 @@ def training_ways(index):
     return ways
 
 
+def duty_ways(_):
+    """Every arm in each round: off, tracing, continuous, serialized at four shares of the time."""
+    serialized = {f"serialized, {percent} % duty": ("--pc-sampling", "serialized", "--pc-duty", percent) for percent in DUTY_STEPS}
+    return {"nobody attached": None, "tracing": ("--pc-sampling", "off"), "continuous": CONTINUOUS, **serialized}
+
+
 def training(bench):
     """Table: nobody attached, tracing, continuous at five periods, serialized, on the wall time of a step."""
+    rounds = training_rounds(bench, TRAINING_ROUNDS, training_ways)
+    table(bench, rounds, ["nobody attached", "tracing", *(f"continuous, 2^{p}" for p in PERIODS), "serialized, 4 % duty"],
+          {"serialized, 4 % duty": 0.05})
+
+
+def duties(bench):
+    """Table: off, tracing, continuous, serialized at 10, 5, 2.5 and 1 % of the time, on the wall time of a step."""
+    rounds = training_rounds(bench, DUTY_ROUNDS, duty_ways)
+    table(bench, rounds, list(duty_ways(0)), {"continuous": 0.01, **{f"serialized, {p} % duty": 0.05 for p in ("2.5", "1")}})
+
+
+def training_rounds(bench, count, ways_of):
+    """[{arm: ms a step}] of as many rounds as the time allows, the arms of each in a random order."""
     rounds, took, error = [], 0.0, ""
     rng = random.Random(2)
     process = None
     try:
         process = Training(bench)
-        for index in range(TRAINING_ROUNDS):
+        for index in range(count):
             if bench.left() < took * 1.2 + 10:
                 break
             start = bench.left()
-            ways = list(training_ways(index).items())
+            ways = list(ways_of(index).items())
             rng.shuffle(ways)
             rounds.append({name: process.turn(options) for name, options in ways})
             took = max(took, start - bench.left())
@@ -267,11 +290,11 @@ def training(bench):
             process.arm.kill()
     bench.report.require("pccost: PyTorch rounds", not error and bool(rounds), error or f"{len(rounds)} rounds",
                          "all end well, all sampled")
-    table(bench, rounds)
+    return rounds
 
 
-def table(bench, rounds):
-    names = ["nobody attached", "tracing", *(f"continuous, 2^{p}" for p in PERIODS), "serialized, 4 % duty"]
+def table(bench, rounds, names, limits):
+    """Each arm over tracing alone; `limits`: of the arms that have one, as a share."""
     medians = {}
     for name in names:
         with_it = [r for r in rounds if name in r and "tracing" in r]
@@ -281,9 +304,9 @@ def table(bench, rounds):
         medians[name] = round(statistics.median(r[name] for r in with_it), 4)
         if name == "tracing":
             continue
-        judged = name.startswith("serialized")
+        limit = limits.get(name)
         cost.judge_values(bench, f"PyTorch step, {name}, over tracing alone", [r[name] / r["tracing"] - 1 for r in with_it],
-                          0.05 if judged else None, "<= 5 %" if judged else "", cost.percent)
+                          limit, f"<= {limit * 100:.0f} %" if limit else "", cost.percent)
     bench.report.fact("PyTorch ms a step", medians)
 
 
@@ -292,4 +315,5 @@ def run(bench):
                       *((f"bare listener, {name}: launch rate lost by sampling", 50, functools.partial(floor, bench, name))
                         for name in FLOORS),
                       ("continuous: GPU-bound work over tracing alone", 50, lambda: gpu_bound(bench)),
-                      ("PyTorch loop, each tier", 60, lambda: training(bench))))
+                      ("PyTorch loop, each tier", 60, lambda: training(bench)),
+                      ("PyTorch loop, duties", 60, lambda: duties(bench))))

@@ -102,6 +102,13 @@ TEST(Options, PcSampling) {
   ASSERT_TRUE(run.has_value()) << run.error().message;
   EXPECT_EQ(run->tier, GPUPROF_TIER_SERIALIZED);
   EXPECT_EQ(run->pc_period, 12u);
+  EXPECT_EQ(run->pc_duty, 0u) << "the shim's default";
+  for (const auto& [text, per_mille] :
+       {std::pair("0.1", 1u), {"1", 10u}, {"2.5", 25u}, {"10", 100u}}) {
+    const auto duty = parse({"--pid", "1", "--pc-sampling", "serialized", "--pc-duty", text});
+    ASSERT_TRUE(duty.has_value()) << duty.error().message;
+    EXPECT_EQ(duty->pc_duty, per_mille);
+  }
 }
 
 TEST(Options, Cubin) {
@@ -166,6 +173,12 @@ INSTANTIATE_TEST_SUITE_P(
         std::vector<const char*>{"--pid", "1", "--pc-sampling", "always"},
         std::vector<const char*>{"--pid", "1", "--pc-period", "10"},
         std::vector<const char*>{"--pid", "1", "--pc-sampling", "continuous", "--pc-period", "4"},
+        std::vector<const char*>{"--pid", "1", "--pc-duty", "4"},
+        std::vector<const char*>{"--pid", "1", "--pc-sampling", "continuous", "--pc-duty", "4"},
+        std::vector<const char*>{"--pid", "1", "--pc-sampling", "serialized", "--pc-duty", "0.04"},
+        std::vector<const char*>{"--pid", "1", "--pc-sampling", "serialized", "--pc-duty", "10.1"},
+        std::vector<const char*>{"--pid", "1", "--pc-sampling", "serialized", "--pc-duty", "4%"},
+        std::vector<const char*>{"--pid", "1", "--pc-sampling", "serialized", "--pc-duty", "nan"},
         std::vector<const char*>{"--pid", "1", "--pc-sampling", "continuous", "--pc-period", "32"},
         std::vector<const char*>{"--pid", "1", "--pc-sampling", "continuous", "--pc-period",
                                  "2^10"},

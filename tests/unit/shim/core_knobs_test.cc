@@ -151,6 +151,7 @@ TEST(Control, AnythingUnknownIsInvalidAndLeavesNoRequest) {
       [](gpuprof_control_page& p) { p.tier = UINT32_MAX; },
       [](gpuprof_control_page& p) { p.pc_period = 4; },
       [](gpuprof_control_page& p) { p.pc_period = 32; },
+      [](gpuprof_control_page& p) { p.pc_duty = GPUPROF_PC_DUTY_MAX + 1; },
       [](gpuprof_control_page& p) { p.lease_serial = 0; },
       [](gpuprof_control_page& p) { p.lease_ms = 0; },
       [](gpuprof_control_page& p) { p.lease_ms = GPUPROF_LEASE_MS_MAX + 1; },

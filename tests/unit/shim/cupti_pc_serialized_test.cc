@@ -101,6 +101,29 @@ TEST(CuptiPcSerialized, WindowsWithCorrelations) {
   }));
 }
 
+// At 10 % of the time pauses are nine windows long instead of 24. Only the least is sure on a busy
+// machine; the longest is compared with what 4 % would have made of it.
+TEST(CuptiPcSerialized, TheControllerChoosesTheShareOfTheTime) {
+  EXPECT_CLEAN(run_target(armed_with(), [] {
+    Target target;
+    target.shim.request(GPUPROF_TIER_SERIALIZED, GPUPROF_LEASE_MS_MAX, UINT32_MAX, 12, 100);
+    ASSERT_TRUE(target.reach(GPUPROF_STATE_TRACING_PC)) << target.why();
+    ASSERT_TRUE(target.reach([] { return windows().size() >= 9; }));
+    target.shim.release();
+    ASSERT_TRUE(target.reach(GPUPROF_STATE_IDLE));
+    const auto all = windows();
+    uint64_t length_ns = 0, pause_ns = 0;
+    for (size_t i = 2; i + 2 < all.size(); i += 2) {  // after the first, whose pause is bounded
+      const uint64_t length = all[i + 1].time_ns - all[i].time_ns;
+      const uint64_t pause = all[i + 2].time_ns - all[i + 1].time_ns;
+      EXPECT_GE(pause + 50'000'000, 9 * length) << i;
+      length_ns += length;
+      pause_ns += pause;
+    }
+    EXPECT_LT(pause_ns, 20 * length_ns);
+  }));
+}
+
 TEST(CuptiPcSerialized, RefusedAtStartWhereAGraphRan) {
   EXPECT_CLEAN(run_target(armed_with(), [] {
     Target target;

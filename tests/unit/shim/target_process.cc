@@ -144,13 +144,14 @@ ShimView::ShimView() {
 std::string ShimView::reason_text() const { return status_->reason_text; }
 
 void ShimView::request(gpuprof_tier tier, uint32_t lease_ms, uint32_t stack_rate,
-                       uint32_t pc_period) {
+                       uint32_t pc_period, uint32_t pc_duty) {
   static uint64_t serial = 1000;
   __atomic_add_fetch(&control_->seq, 1, __ATOMIC_SEQ_CST);
   control_->magic = GPUPROF_CONTROL_MAGIC;
   control_->abi_version = GPUPROF_ABI_VERSION;
   control_->tier = tier;
   control_->pc_period = pc_period;
+  control_->pc_duty = pc_duty;
   control_->stack_rate = stack_rate;
   control_->process_rate = stack_rate;
   control_->lease_serial = ++serial;

@@ -78,7 +78,7 @@ class ShimView {
 
   /// Writes a control request with a fresh lease serial.
   void request(gpuprof_tier tier, uint32_t lease_ms = GPUPROF_LEASE_MS_MAX,
-               uint32_t stack_rate = UINT32_MAX, uint32_t pc_period = 0);
+               uint32_t stack_rate = UINT32_MAX, uint32_t pc_period = 0, uint32_t pc_duty = 0);
   void release() { request(GPUPROF_TIER_OFF); }
   /// The grant that requests carry from now on; before the first one it is every GPU.
   void grant(uint64_t serial, const std::vector<gpuprof_gpu_uuid>& gpus);

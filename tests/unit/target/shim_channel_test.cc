@@ -357,6 +357,7 @@ TEST(ShimChannel, WritesTheControlPageAsASeqlock) {
   ControlRequest request;
   request.tier = GPUPROF_TIER_CONTINUOUS;
   request.pc_period = 12;
+  request.pc_duty = 25;
   request.stack_rate = 17;
   request.lease_ms = 1234;
   request.sampler_seed = 99;
@@ -366,6 +367,7 @@ TEST(ShimChannel, WritesTheControlPageAsASeqlock) {
   EXPECT_EQ(first.seq % 2, 0u);
   EXPECT_EQ(first.tier, uint32_t{GPUPROF_TIER_CONTINUOUS});
   EXPECT_EQ(first.pc_period, 12u);
+  EXPECT_EQ(first.pc_duty, 25u);
   EXPECT_EQ(first.stack_rate, 17u);
   EXPECT_EQ(first.lease_ms, 1234u);
   EXPECT_EQ(first.sampler_seed, 99u);
