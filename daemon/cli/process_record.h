@@ -63,8 +63,9 @@ struct ProcessRecord {
   std::map<uint32_t, uint64_t> busy_until_ns;  // by device: end of the last execution counted
 
   std::array<uint64_t, unwind::kStackEndCount> stack_ends{};
-  uint64_t stacks_taken = 0;    // launch records
-  uint64_t stacks_refused = 0;  // unwound, but the stack table was full
+  uint64_t stacks_taken = 0;             // launch records
+  uint64_t stacks_refused = 0;           // unwound, but the stack table was full
+  uint64_t frames_by_frame_pointer = 0;  // of all stacks, as RawStack counts them
   uint64_t executions = 0;
   uint64_t gpu_time_ns = 0;
   uint64_t busy_ns = 0;        // union of execution intervals, over all devices

@@ -271,6 +271,7 @@ void Recorder::on_launch(const probe::EventSource& source, const gpuprof_launch_
   } else {
     unwind(*record, *stack, thread);
     ++record->stack_ends[static_cast<size_t>(scratch_.end)];
+    record->frames_by_frame_pointer += scratch_.by_frame_pointer;
     id = stacks_.intern(scratch_.pcs);
     if (id == join::kNoStack && !scratch_.pcs.empty()) ++record->stacks_refused;
   }

@@ -70,6 +70,7 @@ void write_record(JsonWriter& json, const ProcessRecord& record) {
   for (size_t i = 1; i < record.stack_ends.size(); ++i)
     json.field(kEndNames[i], record.stack_ends[i]);
   json.field("table_full", record.stacks_refused);
+  json.field("frames_by_frame_pointer", record.frames_by_frame_pointer);
   json.end_object();
   write_python(json, record);
   json.key("shim");
@@ -221,11 +222,12 @@ join::Accounting total_accounting(const join::JoinResult& result) {
 std::string human_summary(const Session& session, const join::JoinResult& result,
                           const std::string& written, const join::AssembleStats& assembled) {
   const join::Accounting account = total_accounting(result);
-  uint64_t stacks = 0, whole = 0;
+  uint64_t stacks = 0, whole = 0, guided = 0;
   const size_t devices = session.recorder().device_count();
   for (const auto& [id, record] : const_cast<Session&>(session).recorder().processes()) {
     stacks += record.stacks_taken;
     whole += record.stack_ends[static_cast<size_t>(unwind::StackEnd::kWhole)];
+    guided += record.frames_by_frame_pointer;
   }
   const auto elapsed = std::chrono::nanoseconds(session.ended_ns() - session.started_ns());
   std::string out;
@@ -244,7 +246,7 @@ std::string human_summary(const Session& session, const join::JoinResult& result
                           percent(account.sampled_ns, account.received_ns) + ", unmatched " +
                           percent(sum(account.unattributed_ns), account.received_ns));
   if (const std::string text = not_exact(result.stats); !text.empty()) row("not exact", text);
-  if (stacks > 0) row("stacks", grouped(stacks) + " taken, " + percent(whole, stacks) + " whole");
+  if (stacks > 0) row("stacks", stacks_text(stacks, whole, guided));
   if (session.options().tier > GPUPROF_TIER_TRACE) {
     for (const auto& [name, text] : pc_rows(pc_total(session, result, assembled))) row(name, text);
   }

@@ -232,6 +232,14 @@ std::string not_exact(const join::JoinStats& stats) {
   return beside + (beside.empty() || other.empty() ? "" : "; ") + other;
 }
 
+std::string stacks_text(uint64_t taken, uint64_t whole, uint64_t guided) {
+  std::string out = grouped(taken) + " taken, " + percent(whole, taken) + " whole";
+  if (guided > 0)
+    out +=
+        ", " + grouped(guided) + (guided == 1 ? " frame" : " frames") + " by frame pointer alone";
+  return out;
+}
+
 std::string not_seen(const probe::ProbeCounters& counters) {
   std::string out;
   if (const uint64_t children = counters.bpf[GPUPROF_BPF_WATCH_FULL]; children > 0)

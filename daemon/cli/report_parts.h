@@ -71,6 +71,10 @@ class CudaDriverLines {
 // Executions that shared their launch's id with another one, in one line; empty: none.
 std::string not_exact(const join::JoinStats& stats);
 
+// How many stacks there are and how good they are, in one line: `whole` reached the outermost
+// frame, `guided` are frames (of all stacks) that only a frame pointer told.
+std::string stacks_text(uint64_t taken, uint64_t whole, uint64_t guided);
+
 // Whose GPU work may be missing, in one line; empty: nobody's.
 std::string not_seen(const probe::ProbeCounters& counters);
 

@@ -127,6 +127,14 @@ Result<std::shared_ptr<AddressSpace>> AddressSpace::open(ProcessId process, File
   return space;
 }
 
+std::shared_ptr<AddressSpace> AddressSpace::of_mappings(std::vector<Mapping> mappings,
+                                                        FileCache& files) {
+  std::shared_ptr<AddressSpace> space(new AddressSpace({}, files));
+  space->alive_ = false;
+  space->merge(std::move(mappings));
+  return space;
+}
+
 size_t AddressSpace::read_memory(uint64_t address, std::span<uint8_t> out) const {
   if (!mem_.valid() || address > INT64_MAX) return 0;
   const ssize_t n = pread(mem_.get(), out.data(), out.size(), static_cast<off_t>(address));

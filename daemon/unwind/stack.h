@@ -25,10 +25,13 @@ inline constexpr int kStackEndCount = 8;
 // inside the call instruction (except above a signal frame, where it is exact again).
 // `limits[i]` is the address above frame i's part of the stack, its CFA: the frame's variables lie
 // between limits[i - 1] (the copied stack's begin) and it. UINT64_MAX where the unwind ended.
+// `by_frame_pointer` counts the frames that only a frame pointer told: their callees have no CFI,
+// and a function that uses the register for something else would have led elsewhere.
 struct RawStack {
   std::vector<uint64_t> pcs;
   std::vector<uint64_t> limits;  // as many as pcs
   StackEnd end = StackEnd::kInvalid;
+  uint32_t by_frame_pointer = 0;
 };
 
 }  // namespace gpuprof::unwind

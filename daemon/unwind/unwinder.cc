@@ -48,7 +48,9 @@ class Unwinder::Impl {
   void unwind(const StackSample& sample, RawStack& out) {
     out.pcs.clear();
     out.limits.clear();
+    by_frame_pointer_ = 0;
     out.end = walk(sample, out);
+    out.by_frame_pointer = by_frame_pointer_;
     out.limits.resize(out.pcs.size(), UINT64_MAX);
   }
 
@@ -245,7 +247,9 @@ class Unwinder::Impl {
     next.set(abi_.fp, *caller_fp);
     next.set(abi_.sp, fp + 16);
     next.set(abi_.pc, pc);
-    return advance(next, false);
+    const Step step = advance(next, false);
+    if (step == kNext) ++by_frame_pointer_;
+    return step;
   }
 
   std::shared_ptr<AddressSpace> space_;
@@ -253,6 +257,7 @@ class Unwinder::Impl {
   Registers regs_;
   StackView stack_;
   uint64_t stack_top_ = 0;
+  uint32_t by_frame_pointer_ = 0;
   bool is_cut_ = false;
   bool exact_ = true;
   bool leaf_ = true;

@@ -63,6 +63,13 @@ TEST(ReportParts, EveryCounterOfTheJoinIsInTheSummary) {
       << text;
 }
 
+TEST(ReportParts, FramesByFramePointerAreToldWhereThereAreAny) {
+  EXPECT_EQ(stacks_text(2'000, 1'000, 0), "2,000 taken, 50.0 % whole");
+  EXPECT_EQ(stacks_text(2, 2, 1), "2 taken, 100.0 % whole, 1 frame by frame pointer alone");
+  EXPECT_EQ(stacks_text(2, 2, 1'234),
+            "2 taken, 100.0 % whole, 1,234 frames by frame pointer alone");
+}
+
 TEST(ReportParts, ExecutionsThatShareALaunchAreTold) {
   join::JoinStats stats;
   EXPECT_EQ(not_exact(stats), "");

@@ -3,6 +3,9 @@
 
 #include <elfutils/libdwfl.h>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 
@@ -29,17 +32,44 @@ int no_debuginfo(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, con
   return -1;
 }
 
+const Dwfl_Callbacks kCallbacks = {.find_elf = dwfl_linux_proc_find_elf,
+                                   .find_debuginfo = no_debuginfo,
+                                   .section_address = nullptr,
+                                   .debuginfo_path = nullptr};
+
+// A descriptor, which libdwfl closes.
+int in_memory(const RecordedModule& module) {
+  const int fd = memfd_create("module", MFD_CLOEXEC);
+  const auto size = static_cast<ssize_t>(module.image.size());
+  if (fd < 0 || write(fd, module.image.data(), module.image.size()) != size) die("memfd");
+  return fd;
+}
+
 }  // namespace
 
 DwflReference::DwflReference(pid_t pid) : state_(std::make_unique<State>()) {
-  static const Dwfl_Callbacks callbacks = {.find_elf = dwfl_linux_proc_find_elf,
-                                           .find_debuginfo = no_debuginfo,
-                                           .section_address = nullptr,
-                                           .debuginfo_path = nullptr};
   state_->pid = pid;
-  state_->dwfl = dwfl_begin(&callbacks);
+  state_->dwfl = dwfl_begin(&kCallbacks);
   if (state_->dwfl == nullptr) die("dwfl_begin");
   report();
+  attach();
+}
+
+DwflReference::DwflReference(const std::vector<RecordedModule>& modules)
+    : state_(std::make_unique<State>()) {
+  state_->pid = 1;  // a number that libdwfl hands back; the process itself is never looked at
+  state_->dwfl = dwfl_begin(&kCallbacks);
+  if (state_->dwfl == nullptr) die("dwfl_begin");
+  dwfl_report_begin(state_->dwfl);
+  for (const RecordedModule& module : modules) {
+    const char* const name = module.name.c_str();
+    if (!dwfl_report_elf(state_->dwfl, name, name, in_memory(module), module.bias, true)) die(name);
+  }
+  if (dwfl_report_end(state_->dwfl, nullptr, nullptr) != 0) die("report_end");
+  attach();
+}
+
+void DwflReference::attach() {
   static const Dwfl_Thread_Callbacks threads = {
       .next_thread = [](Dwfl*, void* arg, void** thread_arg) -> pid_t {
         if (*thread_arg != nullptr) return 0;
@@ -65,7 +95,8 @@ DwflReference::DwflReference(pid_t pid) : state_(std::make_unique<State>()) {
           },
       .detach = nullptr,
       .thread_detach = nullptr};
-  if (!dwfl_attach_state(state_->dwfl, nullptr, pid, &threads, state_.get())) die("attach_state");
+  if (!dwfl_attach_state(state_->dwfl, nullptr, state_->pid, &threads, state_.get()))
+    die("attach_state");
 }
 
 void DwflReference::report() {

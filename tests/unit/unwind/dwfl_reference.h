@@ -6,15 +6,24 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/unit/unwind/capture.h"
 
 namespace gpuprof::unwind::test {
 
+// An ELF file of a process that is over.
+struct RecordedModule {
+  std::string name;
+  std::string image;
+  uint64_t bias = 0;
+};
+
 class DwflReference {
  public:
   explicit DwflReference(pid_t pid);
+  explicit DwflReference(const std::vector<RecordedModule>& modules);
   ~DwflReference();
   // Leaf first, callers -1 as in RawStack.
   std::vector<uint64_t> unwind(const Sample& sample);
@@ -23,6 +32,7 @@ class DwflReference {
 
  private:
   struct State;
+  void attach();
   std::unique_ptr<State> state_;
 };
 

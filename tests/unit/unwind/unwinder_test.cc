@@ -196,6 +196,42 @@ TEST_F(UnwinderTest, GarbageRegistersAndStackEndWithoutInventedFrames) {
   EXPECT_GT(ends[static_cast<size_t>(StackEnd::kNoModule)], 0);
 }
 
+// A function of a JIT compiler: a frame pointer and a call, `leave` tells nothing of its frame.
+TEST_F(UnwinderTest, GeneratedCodeIsPassedByItsFramePointerAndCounted) {
+  const uint8_t code[] = {0x55,                    // push %rbp
+                          0x48, 0x89, 0xe5,        // mov %rsp, %rbp
+                          0x48, 0x83, 0xec, 0x40,  // sub $64, %rsp
+                          0x48, 0x89, 0xf0,        // mov %rsi, %rax
+                          0xff, 0xd0,              // call *%rax
+                          0xc9, 0xc3};             // leave; ret
+  void* const memory =
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  std::copy_n(code, sizeof code, static_cast<uint8_t*>(memory));
+  ASSERT_TRUE(space_->refresh());
+  using Function = void (*)(void*, void (*)(void*));
+  Sample sample, without;
+  struct Call {
+    Function function;
+    Sample* sample;
+  } call{reinterpret_cast<Function>(memory), &sample};
+  const auto call_it = [](void* arg) {
+    const Call& to = *static_cast<Call*>(arg);
+    to.function(to.sample, capture_leaf);
+    asm volatile("");  // no tail call
+  };
+  chain_a(4, call_it, &call);
+  const RawStack stack = unwind(sample);
+  EXPECT_EQ(stack.end, StackEnd::kWhole);
+  EXPECT_EQ(stack.by_frame_pointer, 1u);
+  chain_a(4, capture_leaf, &without);
+  const RawStack plain = unwind(without);
+  EXPECT_EQ(plain.by_frame_pointer, 0u);
+  // The generated function and the one that called it, between the leaf and the chain.
+  EXPECT_EQ(stack.pcs.size(), plain.pcs.size() + 2);
+  munmap(memory, 4096);
+}
+
 TEST_F(UnwinderTest, RecursionBeyondTheBoundIsTooDeep) {
   Sample sample;
   chain_a(600, capture_leaf, &sample);
