@@ -166,6 +166,7 @@ int attach_command(const Options& options, Console& console) {
   while ((*session)->any_alive() && monotonic_ns() < deadline && !interrupted()) {
     (*session)->tick(kTick);
     progress.update();
+    files->tick(**session, console, [&] { progress.update(); });
   }
   const join::JoinResult result = (*session)->finish(kDisarmPatience, interrupted);
   if (result.rows.empty()) {

@@ -151,6 +151,17 @@ void DeviceModules::process_exited(ProcessId id) {
   close_if_done(it->second);
 }
 
+void DeviceModules::forget(ProcessId id) {
+  const auto it = processes_.find(id);
+  if (it == processes_.end()) return;
+  if (it->second.reader) close(it->second);
+  early_bytes_ -= it->second.early_bytes;
+  keys_ -= it->second.keys.size();
+  store_->forget(it->second.owner);
+  processes_.erase(it);
+  has_last_ = false;
+}
+
 // The next key that waits; null: none.
 DeviceModules::Key* DeviceModules::next_of(Process& process, uint64_t now_ns, uint64_t& key) {
   while (!process.retries.empty()) {

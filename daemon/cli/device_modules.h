@@ -75,9 +75,15 @@ class DeviceModules {
   void memory_gone(ProcessId process);
   // No more samples come. Its memfd is read to the end.
   void process_exited(ProcessId process);
+  // Of a process that exited: nothing of it is asked for any more.
+  void forget(ProcessId process);
 
   // Hands out jobs and takes results. Once a tick.
   void advance(uint64_t now_ns);
+  // Something that can be read is not read yet.
+  [[nodiscard]] bool pending() const;
+  // How long all rereads of evicted images may take together from now on.
+  void allow_rereads(uint64_t budget_ns) { reread_ns_ = budget_ns; }
   // Until everything that can be read is read, at most `patience`; `hurry` true ends it.
   void settle(std::chrono::milliseconds patience, const std::function<bool()>& hurry);
 
@@ -140,7 +146,6 @@ class DeviceModules {
   void take(const ModuleOutcome& outcome, uint64_t now_ns);
   void close_if_done(Process& process);
   void close(Process& process);
-  bool pending() const;
 
   std::shared_ptr<cubin::Store> store_;
   ModuleThread thread_;

@@ -23,6 +23,12 @@ void ExitWatch::add(Controlled& target) {
     polled_.push_back(&target);
 }
 
+void ExitWatch::forget(const Controlled& target) {
+  const auto is_it = [&](const Controlled* other) { return other == &target; };
+  std::erase_if(gone_, is_it);
+  std::erase_if(polled_, is_it);
+}
+
 std::vector<Controlled*> ExitWatch::take() {
   std::vector<Controlled*> out = std::exchange(gone_, {});
   epoll_event ready[kMost];

@@ -16,13 +16,15 @@ struct Controlled;
 bool has_exited(const UniqueFd& pidfd);
 
 // An epoll of pidfds. One that the kernel does not take there (fs.epoll.max_user_watches) is asked
-// by itself. A target leaves when its pidfd is closed. One thread.
+// by itself. A target leaves when its pidfd is closed, or by forget(). One thread.
 class ExitWatch {
  public:
   // `target` must outlive its pidfd.
   void add(Controlled& target);
   // `target` is known to be gone, though it has no pidfd.
   void add_gone(Controlled& target) { gone_.push_back(&target); }
+  // `target` is about to go.
+  void forget(const Controlled& target);
   // Those that have exited; again at each call while their pidfds are open. At most kMost and those
   // of add_gone().
   std::vector<Controlled*> take();

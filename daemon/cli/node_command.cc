@@ -42,7 +42,7 @@ std::string found_line(const Session& session, const DiscoveryCounts& counts) {
          count_of(counts.files, "shim file", "shim files") + ", and those that start";
 }
 
-void run_until_ended(Session& session, Discovery& discovery,
+void run_until_ended(Session& session, Discovery& discovery, ResultFiles& files,
                      const std::function<bool()>& interrupted, Console& console) {
   const Options& options = session.options();
   Progress progress(session, console);
@@ -56,6 +56,10 @@ void run_until_ended(Session& session, Discovery& discovery,
     if (discovery.looked_at_all() && !told) console.line(found_line(session, discovery.counts()));
     told = discovery.looked_at_all();
     progress.update();
+    files.tick(session, console, [&] {
+      discovery.tick();
+      progress.update();
+    });
   }
 }
 
@@ -86,10 +90,10 @@ int node_command(const Options& options, Console& console) {
     }
     return false;
   };
-  run_until_ended(**session, discovery, interrupted, console);
+  run_until_ended(**session, discovery, *files, interrupted, console);
   const join::JoinResult result = (*session)->finish(kDisarmPatience, interrupted);
   if (result.rows.empty()) {
-    if ((*session)->controlled().empty())
+    if (!(*session)->any_target())
       return fail_with_line(console,
                             {Code::kNoTarget, 0,
                              "no process with the shim was seen; no file written (gpu-profiled "

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "daemon/cli/duration.h"
+#include "daemon/cli/name_pattern.h"
 #include "daemon/cli/version.h"
 
 namespace gpuprof::cli {
@@ -18,7 +19,8 @@ namespace {
 // Values as the user typed them: checked after CLI11 is done, so that every message is ours.
 struct RawOptions {
   std::vector<std::string> pids;
-  std::string duration, output, stack_rate, summary_json, python = "on", user, shim, fallback, seed;
+  std::string duration, window, output, stack_rate, summary_json, python = "on", user, shim;
+  std::string fallback, seed;
   std::string pc_sampling = "off", pc_period, pc_duty, save_cubins, cuda_compat;
   bool force = false, version = false, thread_frames = false, yield = false, all = false;
   bool no_uprobe_multi = false, no_sleepable = false, no_nop5 = false, no_find_vma = false;
@@ -34,6 +36,10 @@ bool parse_number(const std::string& text, T& out) {
 void add_common(CLI::App& app, RawOptions& raw) {
   app.add_option("--duration", raw.duration,
                  "stop after this time: 500ms, 30s, 2m; a number alone is seconds")
+      ->type_name("TIME");
+  app.add_option("--window", raw.window,
+                 "write a profile each TIME, 100ms to 168h; -o and --summary-json name them by "
+                 "strftime conversions of their start: -o 'gpu-%Y%m%dT%H%M%S.pb.gz'")
       ->type_name("TIME");
   app.add_option("-o,--output", raw.output,
                  "profile to write, strftime conversions allowed "
@@ -168,6 +174,32 @@ CLI::App* add_doctor(CLI::App& app, RawOptions& raw, Options& out) {
   return doctor;
 }
 
+// After duration, output and summary_json.
+Status check_window(const RawOptions& raw, Options& out) {
+  if (raw.window.empty()) return {};
+  auto window = parse_duration(raw.window);
+  if (!window) return fail_with(window.error(), "--window");
+  if (*window < std::chrono::milliseconds(100) || *window > std::chrono::hours(168))
+    return fail(Code::kInvalidArgument, "--window: '" + raw.window + "' is not from 100ms to 168h");
+  if (out.duration && *out.duration < *window)
+    return fail(Code::kInvalidArgument, "--window " + raw.window + " is longer than --duration " +
+                                            raw.duration + ": leave it out, or make it shorter");
+  if (!out.output.empty()) {
+    auto name = NamePattern::parse(out.output, "-o");
+    if (!name) return tl::unexpected<Error>(name.error());
+    if (!name->has_time())
+      return fail(Code::kInvalidArgument,
+                  "--window writes many profiles: tell them apart by time, as in -o "
+                  "'gpu-%Y%m%dT%H%M%S.pb.gz'");
+  }
+  if (!out.summary_json.empty()) {
+    auto name = NamePattern::parse(out.summary_json, "--summary-json");
+    if (!name) return tl::unexpected<Error>(name.error());
+  }
+  out.window = *window;
+  return {};
+}
+
 Status check_common(const RawOptions& raw, Options& out) {
   if (raw.python != "on" && raw.python != "off")
     return fail(Code::kInvalidArgument, "--python: '" + raw.python + "' is neither on nor off");
@@ -193,6 +225,7 @@ Status check_common(const RawOptions& raw, Options& out) {
   const auto file_of = [](const std::string& name) { return name == "-" ? "/dev/stdout" : name; };
   out.output = file_of(raw.output);
   out.summary_json = file_of(raw.summary_json);
+  if (auto ok = check_window(raw, out); !ok) return ok;
   auto add = [&](bool on, const char* name) {
     if (on) out.debug_fallback += (out.debug_fallback.empty() ? "" : ",") + std::string(name);
   };

@@ -32,9 +32,10 @@ struct Options {
   std::vector<uint32_t> pids;        // kAttach, kDoctor
   std::vector<std::string> command;  // kRun
   std::optional<std::chrono::nanoseconds> duration;
-  std::string output;        // empty: gpu-<comm>-<pid>-<time>.pb.gz
-  std::string summary_json;  // empty: none
-  uint32_t stack_rate = 0;   // a second and thread; 0 default, UINT32_MAX every launch
+  std::optional<std::chrono::nanoseconds> window;  // one profile each; none: one in all
+  std::string output;                              // empty: gpu-<comm>-<pid>-<time>.pb.gz
+  std::string summary_json;                        // empty: none
+  uint32_t stack_rate = 0;  // a second and thread; 0 default, UINT32_MAX every launch
   gpuprof_tier tier = GPUPROF_TIER_TRACE;  // or the PC sampling that was asked for
   uint32_t pc_period = 0;                  // log2 cycles, 5 to 31; 0 default
   uint32_t pc_duty = 0;                    // serialized: per mille of the time, 1 to 100; 0 default

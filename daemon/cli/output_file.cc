@@ -139,9 +139,10 @@ int own_descriptor(const Place& place) {
 std::string with_suffix(const std::string& name, int number) {
   if (number < 2) return name;
   std::string stem = name, extension;
-  if (name.ends_with(kExtension)) {
-    stem.resize(name.size() - kExtension.size());
-    extension = kExtension;
+  for (const std::string_view known : {kExtension, std::string_view(".json")}) {
+    if (!name.ends_with(known)) continue;
+    stem.resize(name.size() - known.size());
+    extension = known;
   }
   return stem + "-" + std::to_string(number) + extension;
 }
@@ -154,6 +155,7 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
       directory_(std::move(other.directory_)),
       name_(std::move(other.name_)),
       existing_(other.existing_),
+      number_(other.number_),
       directory_fd_(std::move(other.directory_fd_)),
       file_(std::move(other.file_)),
       temporary_(std::exchange(other.temporary_, {})),
@@ -200,6 +202,21 @@ Result<OutputFile> OutputFile::open(const std::string& path, Existing existing,
                       ? out.open_in_place(place ? own_descriptor(*place) : -1)
                       : out.create_temporary(owner);
   if (!ok) return tl::unexpected<Error>(ok.error());
+  return out;
+}
+
+Result<OutputFile> OutputFile::open_in(const UniqueFd& directory, const std::string& path,
+                                       Existing existing, const Invoker& owner,
+                                       const std::string& option) {
+  OutputFile out;
+  out.path_ = path;
+  out.option_ = option;
+  out.existing_ = existing;
+  std::tie(out.directory_, out.name_) = split(path);
+  if (out.name_.empty() || out.name_ == "." || out.name_ == "..")
+    return tl::unexpected<Error>(explain(EISDIR, path, option));
+  out.directory_fd_.reset(::fcntl(directory.get(), F_DUPFD_CLOEXEC, 0));
+  if (auto ok = out.create_temporary(owner); !ok) return tl::unexpected<Error>(ok.error());
   return out;
 }
 
@@ -293,10 +310,12 @@ Status OutputFile::give_name(const std::string& name, bool replace) {
 
 Result<std::string> OutputFile::publish() {
   const bool replace = existing_ == Existing::kReplace;
-  for (int number = 1; number <= (replace ? 1 : kMaxSuffix); ++number) {
+  const int last = replace ? number_ : number_ + kMaxSuffix - 1;
+  for (int number = number_; number <= last; ++number) {
     const std::string name = with_suffix(name_, number);
     auto ok = give_name(name, replace);
     if (ok) {
+      number_ = number;
       const UniqueFd readable(
           ::openat(directory_fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
       if (readable.valid()) ::fsync(readable.get());  // the name, too, survives a crash

@@ -34,6 +34,11 @@ class OutputFile {
   static Result<OutputFile> open(const std::string& path, Existing existing, const Invoker& owner,
                                  const std::string& option = "-o");
 
+  // A new file `name` in `directory`, which is `path` less the name; never in place.
+  static Result<OutputFile> open_in(const UniqueFd& directory, const std::string& path,
+                                    Existing existing, const Invoker& owner,
+                                    const std::string& option);
+
   // Writes and publishes; returns the path it got. On failure nothing is left. Call once.
   Result<std::string> commit(std::string_view bytes);
 
@@ -42,6 +47,10 @@ class OutputFile {
   ~OutputFile();
 
   [[nodiscard]] const std::string& path() const { return path_; }
+
+  // kKeep: the first number to try, and afterwards the one that it got; 1 is the plain name.
+  void set_number(int number) { number_ = number; }
+  [[nodiscard]] int number() const { return number_; }
 
   // Whether both would get one name, or be mixed in one pipe or file that is written in place.
   [[nodiscard]] bool is_same_place(const OutputFile& other) const;
@@ -66,6 +75,7 @@ class OutputFile {
   std::string directory_;  // of path_
   std::string name_;       // in the directory
   Existing existing_ = Existing::kReplace;
+  int number_ = 1;
   UniqueFd directory_fd_;
   UniqueFd file_;
   std::string temporary_;    // its name in the directory; empty: O_TMPFILE

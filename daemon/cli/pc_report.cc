@@ -53,9 +53,7 @@ PcResult& PcResult::operator+=(const PcResult& other) {
   windows.opens_lost += other.windows.opens_lost;
   windows.closes_lost += other.windows.closes_lost;
   windows.open += other.windows.open;
-  for (size_t i = 0; i < sources.by_status.size(); ++i)
-    sources.by_status[i] += other.sources.by_status[i];
-  sources.folded += other.sources.folded;
+  sources += other.sources;
   cubins.in_table += other.cubins.in_table;
   cubins.sampled += other.cubins.sampled;
   cubins.read += other.cubins.read;
@@ -70,10 +68,8 @@ PcResult& PcResult::operator+=(const PcResult& other) {
   return *this;
 }
 
-namespace {
-
-void write_samples(JsonWriter& json, const join::PcAccounting& account,
-                   const join::SourceCounts& sources) {
+void write_pc_samples(JsonWriter& json, const join::PcAccounting& account,
+                      const join::SourceCounts& sources) {
   json.key("records");
   json.begin_object();
   json.key("produced");
@@ -111,6 +107,8 @@ void write_samples(JsonWriter& json, const join::PcAccounting& account,
   json.field("identity_holds", broken.empty());
   if (!broken.empty()) json.field("identity_broken", broken);
 }
+
+namespace {
 
 void write_windows(JsonWriter& json, const join::WindowCounts& windows) {
   json.key("windows");
@@ -152,7 +150,7 @@ void write_cubins(JsonWriter& json, const ModuleCounts& cubins) {
 }  // namespace
 
 void write_pc_result(JsonWriter& json, const PcResult& result) {
-  write_samples(json, result.accounting, result.sources);
+  write_pc_samples(json, result.accounting, result.sources);
   write_windows(json, result.windows);
   write_cubins(json, result.cubins);
 }

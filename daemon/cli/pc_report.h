@@ -36,6 +36,10 @@ struct PcResult {
   PcResult& operator+=(const PcResult& other);
 };
 
+// The members of an open object: records and samples, how they were attributed, their source lines.
+void write_pc_samples(JsonWriter& json, const join::PcAccounting& account,
+                      const join::SourceCounts& sources);
+
 // The members of an open object: samples, windows, cubins.
 void write_pc_result(JsonWriter& json, const PcResult& result);
 

@@ -80,6 +80,7 @@ struct ProcessRecord {
   uint32_t implausible_emitted = 0;
   uint64_t implausible_drops = 0;
   uint64_t injected_ns = 0;  // CLOCK_MONOTONIC of process_v1, 0: it was there before us
+  bool exited = false;       // and the rings were drained
 };
 
 }  // namespace gpuprof::cli

@@ -21,7 +21,8 @@ namespace {
 constexpr int kLayoutShift = 57;
 constexpr size_t kMaxLayouts = size_t{1} << (64 - kLayoutShift);
 constexpr uint64_t kPcMask = (uint64_t{1} << kLayoutShift) - 1;
-constexpr size_t kMaxImages = 256;  // of one process
+constexpr size_t kMaxForgottenGpus = 1024;  // what a target says of a GPU is its own word
+constexpr size_t kMaxImages = 256;          // of one process
 constexpr size_t kMaxLookedAt = 4096;
 constexpr uint32_t kUnseen = UINT32_MAX;  // the exec id of an image that sent nothing
 constexpr uint64_t kRefreshNs = 1'000'000'000;
@@ -157,6 +158,7 @@ void Recorder::process_exited(ProcessId process) {
   for (auto it = processes_.lower_bound(process.process());
        it != processes_.end() && it->first.process() == process.process(); ++it) {
     ProcessRecord& record = it->second;
+    record.exited = true;
     joiner_.remove_process(it->first);
     device_modules_.process_exited(it->first);
     record.unwinder.reset();
@@ -391,42 +393,69 @@ void Recorder::on_loss(ProcessId process, uint32_t probe, uint64_t records,
   record->lost[probe][static_cast<size_t>(reason)] += records;
 }
 
-Recorder::Totals Recorder::totals() const {
-  Totals out;
-  for (const auto& [id, record] : processes_) {
-    out.executions += record.executions;
-    out.gpu_time_ns += record.gpu_time_ns;
-    out.busy_ns += record.busy_ns;
-    for (const auto& reasons : record.lost) {
-      for (const uint64_t count : reasons) out.lost += count;
-    }
-    for (uint32_t drop_class = 0; drop_class < GPUPROF_DROP_CLASS_COUNT; ++drop_class) {
-      if (join::is_execution_loss(drop_class)) out.lost += record.drops[drop_class];
-    }
+void Recorder::add_totals(const ProcessRecord& record, Totals& out) {
+  out.executions += record.executions;
+  out.gpu_time_ns += record.gpu_time_ns;
+  out.busy_ns += record.busy_ns;
+  for (const auto& reasons : record.lost) {
+    for (const uint64_t count : reasons) out.lost += count;
   }
+  for (uint32_t drop_class = 0; drop_class < GPUPROF_DROP_CLASS_COUNT; ++drop_class) {
+    if (join::is_execution_loss(drop_class)) out.lost += record.drops[drop_class];
+  }
+}
+
+Recorder::Totals Recorder::totals() const {
+  Totals out = forgotten_;
+  for (const auto& [id, record] : processes_) add_totals(record, out);
   out.devices = device_count();
   return out;
 }
 
-size_t Recorder::device_count() const {
-  using Uuid = std::array<uint8_t, sizeof(gpuprof_device_v1::uuid)>;
-  std::set<Uuid> known;
-  size_t unknown = 0;
-  for (const auto& [id, record] : processes_) {
-    size_t nameless = 0;
-    for (const auto& [device_id, until] : record.busy_until_ns) {
-      Uuid uuid{};
-      if (const auto it = record.devices.find(device_id); it != record.devices.end())
-        std::ranges::copy(it->second.uuid, uuid.begin());
-      if (uuid == Uuid{}) {
-        ++nameless;
-      } else {
-        known.insert(uuid);
-      }
+// Adds the GPUs that the process ran on to `known`; returns how many have no UUID.
+size_t Recorder::add_devices(const ProcessRecord& record, std::set<GpuUuid>& known) {
+  size_t nameless = 0;
+  for (const auto& [device_id, until] : record.busy_until_ns) {
+    GpuUuid uuid{};
+    if (const auto it = record.devices.find(device_id); it != record.devices.end())
+      std::ranges::copy(it->second.uuid, uuid.begin());
+    if (uuid == GpuUuid{}) {
+      ++nameless;
+    } else {
+      known.insert(uuid);
     }
-    unknown = std::max(unknown, nameless);
   }
+  return nameless;
+}
+
+size_t Recorder::device_count() const {
+  std::set<GpuUuid> known = forgotten_gpus_;
+  size_t unknown = forgotten_nameless_;
+  for (const auto& [id, record] : processes_)
+    unknown = std::max(unknown, add_devices(record, known));
   return known.size() + unknown;
+}
+
+Recorder::Cut Recorder::cut_window() {
+  Cut out{finish(), stacks_, {}};
+  const std::vector<join::StackId> live = joiner_.live_stacks();
+  stacks_.retain([&](join::StackId id) { return std::ranges::binary_search(live, id); });
+  for (const auto& [id, record] : processes_) {
+    if (record.exited) out.ended.push_back(id);
+  }
+  return out;
+}
+
+void Recorder::forget(ProcessId process) {
+  const auto it = processes_.find(process);
+  if (it == processes_.end() || !it->second.exited) return;
+  add_totals(it->second, forgotten_);
+  if (forgotten_gpus_.size() < kMaxForgottenGpus)
+    forgotten_nameless_ = std::max(forgotten_nameless_, add_devices(it->second, forgotten_gpus_));
+  for (const auto& [id, name] : it->second.kernel_names) name_bytes_ -= name.size();
+  stall_names_ -= it->second.stall_names.size();
+  processes_.erase(it);
+  device_modules_.forget(process);
 }
 
 const symbolize::SymbolizedPc& Recorder::resolve(ProcessId process, uint64_t pc) {

@@ -3,6 +3,7 @@
 // Recorder: takes what the probes deliver, per process, and answers what the profile needs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <vector>
 
 #include "daemon/cli/debug_fetcher.h"
 #include "daemon/cli/device_modules.h"
@@ -97,6 +99,16 @@ class Recorder final : public probe::EventSink,
   // by their UUIDs; those without one are taken for the same in each process.
   [[nodiscard]] size_t device_count() const;
   join::JoinResult finish() { return joiner_.finish_window(this, this); }
+  // finish() where another window follows: what the result's stacks are, since ours are given out
+  // again, and the processes that ended in it, which forget() may take.
+  struct Cut {
+    join::JoinResult result;
+    join::StackTable stacks;
+    std::vector<ProcessId> ended;
+  };
+  Cut cut_window();
+  // All that is known of a process that ended before the last cut. totals() stay.
+  void forget(ProcessId process);
   [[nodiscard]] DeviceModules& device_modules() { return device_modules_; }
   [[nodiscard]] const DeviceModules& device_modules() const { return device_modules_; }
   [[nodiscard]] const join::StackTable& stacks() const { return stacks_; }
@@ -134,6 +146,9 @@ class Recorder final : public probe::EventSink,
  private:
   ProcessId image_of(const probe::EventSource& source);
   ProcessRecord* record_of(const probe::EventSource& source);
+  using GpuUuid = std::array<uint8_t, sizeof(gpuprof_device_v1::uuid)>;
+  static size_t add_devices(const ProcessRecord& record, std::set<GpuUuid>& known);
+  static void add_totals(const ProcessRecord& record, Totals& out);
   void open_space(ProcessRecord& record);
   void open_layout(ProcessRecord& record);
   void find_python(ProcessRecord& record);
@@ -166,6 +181,9 @@ class Recorder final : public probe::EventSink,
   size_t name_bytes_ = 0;
   size_t stall_names_ = 0;  // of all processes
   uint64_t programs_refused_ = 0;
+  Totals forgotten_;  // of processes that were forgotten, as the next two
+  std::set<GpuUuid> forgotten_gpus_;
+  size_t forgotten_nameless_ = 0;
 };
 
 }  // namespace gpuprof::cli

@@ -169,7 +169,8 @@ void write_control(JsonWriter& json, const Options& asked, const Controlled& tar
   if (!target.trouble.empty()) json.field("trouble", target.trouble);
 }
 
-// Of one process; one that sent nothing has modules only.
+}  // namespace
+
 PcResult pc_result(const Session& session, const join::JoinResult& result, ProcessId id,
                    const join::AssembleStats& assembled) {
   PcResult out;
@@ -185,11 +186,17 @@ PcResult pc_result(const Session& session, const join::JoinResult& result, Proce
   return out;
 }
 
+namespace {
+
 // The sum over all processes.
 PcResult pc_total(const Session& session, const join::JoinResult& result,
-                  const join::AssembleStats& assembled) {
+                  const join::AssembleStats& assembled, const RunSoFar* run) {
   PcResult out;
   bool all_known = true;
+  if (run != nullptr && run->ended_processes != 0) {
+    out += run->ended_pc;
+    all_known = run->ended.pc.emitted.has_value();
+  }
   for (const join::ProcessResult& process : result.processes) {
     out += pc_result(session, result, process.process, assembled);
     all_known = all_known && process.lifetime.pc.emitted.has_value();
@@ -207,10 +214,13 @@ uint64_t gap_ns(const Controlled& target, const ProcessRecord* record) {
   return armed > record->injected_ns ? armed - record->injected_ns : 0;
 }
 
-join::Accounting total_accounting(const join::JoinResult& result) {
+join::Accounting total_accounting(const join::JoinResult& result, const RunSoFar* run) {
   join::Accounting out;
-  // One window: what `lifetime` adds is the shim's own totals.
   bool all_known = true;
+  if (run != nullptr && run->ended_processes != 0) {
+    out = run->ended;
+    all_known = run->ended.emitted.has_value();
+  }
   for (const join::ProcessResult& process : result.processes) {
     out += process.lifetime;
     all_known = all_known && process.lifetime.emitted.has_value();
@@ -219,24 +229,51 @@ join::Accounting total_accounting(const join::JoinResult& result) {
   return out;
 }
 
+join::Accounting window_accounting(const join::JoinResult& result) {
+  join::Accounting out;
+  for (const join::ProcessResult& process : result.processes) out += process.window;
+  return out;
+}
+
+namespace {
+
+std::string windows_text(const WindowTally& windows) {
+  const auto part = [](uint64_t count, const char* what) {
+    return count == 0 ? std::string() : ", " + grouped(count) + what;
+  };
+  return grouped(windows.ended) + ": " + grouped(windows.written) + " written" +
+         part(windows.empty, " empty") +
+         (windows.unwritten == 0 ? std::string()
+                                 : part(windows.unwritten, " not written (") +
+                                       grouped(windows.unwritten_executions) + " executions)") +
+         part(windows.late, " late");
+}
+
+}  // namespace
+
 std::string human_summary(const Session& session, const join::JoinResult& result,
-                          const std::string& written, const join::AssembleStats& assembled) {
-  const join::Accounting account = total_accounting(result);
-  uint64_t stacks = 0, whole = 0, guided = 0;
+                          const std::string& written, const join::AssembleStats& assembled,
+                          const RunSoFar* run) {
+  const join::Accounting account = total_accounting(result, run);
+  uint64_t stacks = run != nullptr ? run->ended_stacks : 0;
+  uint64_t whole = run != nullptr ? run->ended_stacks_whole : 0;
+  uint64_t guided = 0;
   const size_t devices = session.recorder().device_count();
   for (const auto& [id, record] : const_cast<Session&>(session).recorder().processes()) {
     stacks += record.stacks_taken;
     whole += record.stack_ends[static_cast<size_t>(unwind::StackEnd::kWhole)];
     guided += record.frames_by_frame_pointer;
   }
-  const auto elapsed = std::chrono::nanoseconds(session.ended_ns() - session.started_ns());
+  if (run != nullptr) guided += run->ended_frames_guided;
+  const auto elapsed = std::chrono::nanoseconds(session.observed_ns());
   std::string out;
   auto row = [&](const char* name, const std::string& text) {
     char head[32];
     std::snprintf(head, sizeof head, "  %-12s", name);
     out += head + text + "\n";
   };
-  if (!written.empty()) out += "gpu-profiled: wrote " + written + "\n";
+  if (!written.empty() && run == nullptr) out += "gpu-profiled: wrote " + written + "\n";
+  if (run != nullptr) row("windows", windows_text(run->windows));
   row("GPU time", human_duration(std::chrono::nanoseconds(account.received_ns)) + " in " +
                       grouped(account.received) + " executions on " + std::to_string(devices) +
                       (devices == 1 ? " device, " : " devices, ") + human_duration(elapsed) +
@@ -248,7 +285,8 @@ std::string human_summary(const Session& session, const join::JoinResult& result
   if (const std::string text = not_exact(result.stats); !text.empty()) row("not exact", text);
   if (stacks > 0) row("stacks", stacks_text(stacks, whole, guided));
   if (session.options().tier > GPUPROF_TIER_TRACE) {
-    for (const auto& [name, text] : pc_rows(pc_total(session, result, assembled))) row(name, text);
+    for (const auto& [name, text] : pc_rows(pc_total(session, result, assembled, run)))
+      row(name, text);
   }
   const uint64_t lost = sum(account.lost_ring) + sum(account.lost_shim) + account.evicted;
   row("lost", lost == 0
@@ -276,31 +314,98 @@ std::string human_summary(const Session& session, const join::JoinResult& result
   return out;
 }
 
+namespace {
+
+// What a window alone has: of one target, or of all. How many records the shims produced is known
+// of the whole run only.
+void write_window_account(JsonWriter& json, const Options& options, const join::Accounting& account,
+                          const join::SourceCounts& sources) {
+  write_accounting(json, account);
+  json.field("received_identity_holds", account.check().empty());
+  if (options.tier <= GPUPROF_TIER_TRACE) return;
+  json.key("pc_sampling");
+  json.begin_object();
+  write_pc_samples(json, account.pc, sources);
+  json.end_object();
+}
+
+void write_windows(JsonWriter& json, const Session& session, const join::JoinResult& result,
+                   const RunSoFar& run) {
+  json.key("window");
+  json.begin_object();
+  json.field("index", run.window.index);
+  json.field("start_unix_ns", run.window.start_unix_ns);
+  json.field("duration_ns", run.window.duration_ns);
+  join::SourceCounts sources;
+  for (const join::SourceCounts& of_one : run.of_window.sources) sources += of_one;
+  write_window_account(json, session.options(), window_accounting(result), sources);
+  json.end_object();
+  json.key("windows");
+  json.begin_object();
+  json.field("ended", run.windows.ended);
+  json.field("written", run.windows.written);
+  json.field("empty", run.windows.empty);
+  json.field("waiting", run.windows.waiting);
+  json.field("unwritten", run.windows.unwritten);
+  json.field("unwritten_executions", run.windows.unwritten_executions);
+  json.field("unwritten_gpu_time_ns", run.windows.unwritten_gpu_time_ns);
+  json.field("late", run.windows.late);
+  json.field("summaries_unwritten", run.windows.summaries_unwritten);
+  json.field("longest_pause_ns", run.windows.longest_pause_ns);
+  json.end_object();
+  json.field("ended_processes", run.ended_processes);
+}
+
+}  // namespace
+
+std::string name_profile(std::string summary, const std::string& path) {
+  constexpr std::string_view kUnnamed = "\"profile\": \"\"";
+  const size_t at = summary.find(kUnnamed);
+  if (at == std::string::npos) return summary;
+  JsonWriter json;
+  json.value(path);
+  std::string text = json.take();
+  text.pop_back();  // its line's end
+  summary.replace(at + kUnnamed.size() - 2, 2, text);
+  return summary;
+}
+
 std::string json_summary(const Session& session, const join::JoinResult& result,
-                         const std::string& written, const join::AssembleStats& assembled) {
+                         const std::string& written, const join::AssembleStats& assembled,
+                         const RunSoFar* run) {
   JsonWriter json;
   json.begin_object();
   json.field("version", kVersion);
   json.field("commit", build::kCommit);
   json.field("profile", written);
   json.field("attach", session.probes().describe());
-  json.field("duration_ns", session.ended_ns() - session.started_ns());
+  json.field("duration_ns", session.observed_ns());
+  if (run != nullptr) write_windows(json, session, result, *run);
   json.key("total");
   json.begin_object();
-  write_accounting(json, total_accounting(result));
+  write_accounting(json, total_accounting(result, run));
   if (session.options().tier > GPUPROF_TIER_TRACE) {
     json.key("pc_sampling");
     json.begin_object();
-    write_pc_result(json, pc_total(session, result, assembled));
+    write_pc_result(json, pc_total(session, result, assembled, run));
     json.end_object();
   }
   json.end_object();
   json.key("targets");
   json.begin_array();
-  for (const join::ProcessResult& process : result.processes) {
+  for (size_t i = 0; i < result.processes.size(); ++i) {
+    const join::ProcessResult& process = result.processes[i];
     json.begin_object();
     json.field("pid", process.process.pid);
     write_accounting(json, process.lifetime);
+    if (run != nullptr) {
+      const auto& sources = run->of_window.sources;
+      json.key("window");
+      json.begin_object();
+      write_window_account(json, session.options(), process.window,
+                           i < sources.size() ? sources[i] : join::SourceCounts());
+      json.end_object();
+    }
     const ProcessRecord* record = record_of(session, process.process);
     if (record != nullptr) write_record(json, *record);
     const auto control = session.controlled().find(process.process);
@@ -345,7 +450,7 @@ std::vector<std::string> profile_comments(const Session& session, const join::Jo
   std::vector<std::string> out;
   out.push_back(std::string("gpu-profiled ") + kVersion + ", commit " + build::kCommit + " (" +
                 session.probes().describe() + ")");
-  const join::Accounting account = total_accounting(result);
+  const join::Accounting account = window_accounting(result);
   out.push_back("executions: " + std::to_string(account.received) + " received, " +
                 std::to_string(account.exact) + " exact, " + std::to_string(account.sampled) +
                 " sampled, " + std::to_string(sum(account.unattributed)) + " unmatched, " +

@@ -138,7 +138,7 @@ void Run::write_profile() {
     return false;
   });
   tell_other_libcuda();
-  if (result.rows.empty() && session_->controlled().empty()) {
+  if (result.rows.empty() && !session_->any_target()) {
     console_.line("nothing could be profiled: the command never initialised CUDA (" +
                   (libcuda_watch_.failure().empty() ? "no process loaded the shim"
                                                     : libcuda_watch_.failure()) +
@@ -164,7 +164,11 @@ int Run::profile_until_exit() {
     session_->tick(kTick);
     forward_signals();
     progress.update();
-    if (session_->controlled().empty())
+    files_->tick(*session_, console_, [&] {
+      forward_signals();
+      progress.update();
+    });
+    if (!session_->any_target())
       libcuda_watch_.look(static_cast<uint32_t>(command_->pid()), monotonic_ns());
     const auto status = command_->poll_exit();
     if (status) {

@@ -29,6 +29,11 @@ bool is_disarmed(const target::ShimStatus& status) {
          status.reason == GPUPROF_REASON_QUIRK;  // that CUPTI stays armed, and no launch changes it
 }
 
+bool was_traced(const std::pair<const ProcessId, Controlled>& entry) {
+  const Controlled& target = entry.second;
+  return target.armed_ns != 0 || target.status.arms > target.arms_before;
+}
+
 ShimBaseline baseline_of(const target::ShimStatus& status) {
   ShimBaseline out;
   std::copy_n(status.probe_totals.begin(), out.emitted.size(), out.emitted.begin());
@@ -321,8 +326,8 @@ void Session::look_after(Controlled& target, uint64_t now_ns) {
 }
 
 // A flood ends one poll after about 100 ms; this goes on, within reason.
-void Session::drain() {
-  for (int round = 0; round < 50; ++round) {
+void Session::drain(int rounds) {
+  for (int round = 0; round < rounds; ++round) {
     auto read = probes_->poll(milliseconds(0));
     if (!read || *read == 0) return;
   }
@@ -348,6 +353,10 @@ void Session::tick(milliseconds wait) {
   tell_yielded(now);
 }
 
+uint64_t Session::observed_ns() const {
+  return (ended_ns_ != 0 ? ended_ns_ : monotonic_ns()) - started_ns_;
+}
+
 bool Session::any_alive() const {
   return std::any_of(living_.begin(), living_.end(),
                      [](const Controlled* target) { return target->channel && !target->exited; });
@@ -356,9 +365,7 @@ bool Session::any_alive() const {
 std::optional<std::string> Session::why_nothing() const {
   if (yielded_ns_ != 0)
     return "CUPTI was yielded (SIGUSR1) before anything was traced, and not taken back (SIGUSR2)";
-  for (const auto& [id, target] : controlled_) {
-    if (target.armed_ns != 0 || target.status.arms > target.arms_before) return {};
-  }
+  if (forgotten_traced_ || std::ranges::any_of(controlled_, was_traced)) return {};
   for (const auto& [id, target] : controlled_) {
     if (target.trouble_told) return "";
     if (!target.trouble.empty()) return target.trouble;
@@ -379,6 +386,26 @@ bool Session::all_disarmed() {
     all = all && is_disarmed(*status);
   }
   return all;
+}
+
+Recorder::Cut Session::cut_window() {
+  constexpr int kRounds = 3;  // a flood has no end, and leases wait
+  drain(kRounds);
+  recorder_.advance(monotonic_ns());
+  return recorder_.cut_window();
+}
+
+void Session::forget(const std::vector<ProcessId>& ended) {
+  for (const ProcessId id : ended) {
+    recorder_.forget(id);
+    const auto it = controlled_.find(id);
+    if (it == controlled_.end() || !it->second.forgotten) continue;
+    forgotten_traced_ = forgotten_traced_ || was_traced(*it);
+    ++forgotten_;
+    exits_.forget(it->second);
+    std::erase(living_, &it->second);
+    controlled_.erase(it);
+  }
 }
 
 join::JoinResult Session::finish(milliseconds patience, const std::function<bool()>& hurry) {

@@ -102,6 +102,15 @@ class Session {
   // already.
   [[nodiscard]] std::optional<std::string> why_nothing() const;
 
+  // Ends the output window where it is now: the rings are drained, and what comes from now on
+  // belongs to the next one.
+  Recorder::Cut cut_window();
+  // Once their last window is told: what is known of processes that ended, so that a run of days
+  // keeps what is alive.
+  void forget(const std::vector<ProcessId>& ended);
+  // A process's shim was found, or seen, since the session began.
+  [[nodiscard]] bool any_target() const { return !controlled_.empty() || forgotten_ != 0; }
+
   // Disarms and waits (at most `patience`) until each shim has sent its last records, drains the
   // rings and closes the books. `hurry` is asked between polls: true ends the wait.
   join::JoinResult finish(std::chrono::milliseconds patience, const std::function<bool()>& hurry);
@@ -113,6 +122,8 @@ class Session {
   [[nodiscard]] const probe::ProbeSession& probes() const { return *probes_; }
   [[nodiscard]] uint64_t started_ns() const { return started_ns_; }
   [[nodiscard]] uint64_t ended_ns() const { return ended_ns_; }
+  // From the start to the end, or to now.
+  [[nodiscard]] uint64_t observed_ns() const;
 
  private:
   Session(const Options& options, Console& console);
@@ -139,14 +150,14 @@ class Session {
   void note_exit(Controlled& target);
   void take_status(Controlled& target, target::ShimStatus status);
   bool all_disarmed();
-  void drain();
+  void drain(int rounds = 50);
   target::ControlRequest request() const;
 
   const Options& options_;
   Console& console_;
   Recorder recorder_;
   std::unique_ptr<probe::ProbeSession> probes_;
-  std::map<ProcessId, Controlled> controlled_;  // nothing is ever taken out
+  std::map<ProcessId, Controlled> controlled_;  // forget() alone takes out
   std::vector<Controlled*> living_;             // with a channel, until they exit
   ExitWatch exits_;
   struct Newcomer {
@@ -166,6 +177,8 @@ class Session {
   uint64_t yielded_ns_ = 0;  // since when; 0: not
   bool yield_told_ = false;  // that it is done
   bool yield_delay_told_ = false;
+  uint64_t forgotten_ = 0;         // targets
+  bool forgotten_traced_ = false;  // one of them
   bool finishing_ = false;
   bool poll_failure_told_ = false;
   uint64_t started_ns_ = 0;

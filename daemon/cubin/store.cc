@@ -183,8 +183,19 @@ bool Store::evict_one(const Entry& newest) {
   }
   const Victim& victim = unnamed.entry != nullptr ? unnamed : any;
   if (victim.entry == nullptr) return false;
+  const uint64_t images = stats_.images;
   drop_claim(victim.owner, *victim.entry);
+  stats_.evicted += images - stats_.images;
   return true;
+}
+
+void Store::forget(uint64_t owner) {
+  const std::lock_guard lock(mutex_);
+  for (auto it = owners_.find(owner); it != owners_.end(); it = owners_.find(owner)) {
+    const std::list<Entry*>& list =
+        it->second.named.empty() ? it->second.unnamed : it->second.named;
+    drop_claim(owner, *list.front());
+  }
 }
 
 void Store::drop_claim(uint64_t id, Entry& entry) {
@@ -199,7 +210,6 @@ void Store::drop_claim(uint64_t id, Entry& entry) {
   stats_.bytes -= entry.compressed.size();
   stats_.raw_bytes -= entry.raw_bytes;
   stats_.parsed_bytes -= entry.parsed_bytes;
-  stats_.evicted += 1;
   const auto it = by_hash_.find(entry.sha256);
   const auto at = it->second;
   by_hash_.erase(it);

@@ -86,6 +86,8 @@ class Store {
 
   // A sample named this image of `owner`.
   void name(const std::string& sha256, uint64_t owner);
+  // It owns nothing any more. What nobody else owns goes; that is no eviction.
+  void forget(uint64_t owner);
 
   [[nodiscard]] StoreStats stats() const;
 

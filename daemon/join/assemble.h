@@ -61,6 +61,11 @@ struct SourceCounts {
   [[nodiscard]] uint64_t of(cubin::SourceStatus status) const {
     return by_status[static_cast<size_t>(status)];
   }
+  SourceCounts& operator+=(const SourceCounts& other) {
+    for (size_t i = 0; i < by_status.size(); ++i) by_status[i] += other.by_status[i];
+    folded += other.folded;
+    return *this;
+  }
 };
 
 struct AssembleStats {

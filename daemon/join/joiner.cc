@@ -395,7 +395,9 @@ void Joiner::Impl::account(JoinResult& result) {
     places[slot] = static_cast<uint32_t>(result.processes.size());
     if (processes_.slots()[slot]) add(processes_[static_cast<uint32_t>(slot)]);
   }
-  if (refused_.window.received != 0 || refused_.window.pc.records != 0) add(refused_);
+  const bool any_refused = refused_.window.received != 0 || refused_.window.pc.records != 0;
+  if (any_refused || refused_.lifetime.received != 0 || refused_.lifetime.pc.records != 0)
+    add(refused_);
   for (Row& row : result.rows) row.process = places[row.process];
   for (PcFunction& function : result.pc_functions) function.process = places[function.process];
 }

@@ -140,9 +140,9 @@ TEST(Options, HelpAndVersion) {
   EXPECT_EQ(help->action, Options::Action::kPrint);
   for (const char* name :
        {"--pid", "--all", "--duration", "--output", "--stack-rate", "--summary-json",
-        "--pc-sampling", "--pc-period", "cubin", "doctor", "run"})
+        "--pc-sampling", "--pc-period", "--window", "cubin", "doctor", "run"})
     EXPECT_NE(help->text.find(name), std::string::npos) << name;
-  for (const char* name : {"--debug", "--window"})
+  for (const char* name : {"--debug"})
     EXPECT_EQ(help->text.find(name), std::string::npos)
         << name << " is not built, so it is not shown";
   auto run_help = parse({"run", "--help"});
@@ -244,6 +244,37 @@ TEST(Options, AForgottenDashDashIsToldWithTheWholeCommand) {
     EXPECT_NE(options.error().message.find(one.text), std::string::npos)
         << options.error().message << "\nwanted " << one.text;
   }
+}
+
+TEST(Options, Windows) {
+  auto options = parse({"--pid", "1", "--window", "60s", "-o", "a-%s.pb.gz", "--summary-json",
+                        "now.json", "--duration", "60s"});
+  ASSERT_TRUE(options.has_value()) << options.error().message;
+  EXPECT_EQ(options->window, std::chrono::seconds(60));
+  EXPECT_TRUE(parse({"run", "--window", "100ms", "--", "prog"}).has_value());
+  EXPECT_FALSE(parse({"--pid", "1"})->window.has_value());
+}
+
+TEST(Options, WindowsThatMakeNoSense) {
+  const auto trouble = [](std::vector<const char*> more) {
+    std::vector<const char*> args = {"--pid", "1", "--window"};
+    args.insert(args.end(), more.begin(), more.end());
+    auto options = parse(args);
+    EXPECT_FALSE(options.has_value());
+    if (options) return std::string();
+    EXPECT_EQ(options.error().code, Code::kInvalidArgument);
+    return options.error().message;
+  };
+  EXPECT_EQ(trouble({"10ms"}), "--window: '10ms' is not from 100ms to 168h");
+  EXPECT_EQ(trouble({"169h"}), "--window: '169h' is not from 100ms to 168h");
+  EXPECT_NE(trouble({"often"}).find("is no duration"), std::string::npos);
+  EXPECT_EQ(trouble({"60s", "--duration", "30s"}),
+            "--window 60s is longer than --duration 30s: leave it out, or make it shorter");
+  EXPECT_NE(trouble({"1s", "-o", "one.pb.gz"}).find("tell them apart by time"), std::string::npos);
+  EXPECT_NE(trouble({"1s", "-o", "-"}).find("tell them apart by time"), std::string::npos);
+  EXPECT_NE(trouble({"1s", "-o", "%D.pb.gz"}).find("'%D'"), std::string::npos);
+  EXPECT_NE(trouble({"1s", "--summary-json", "%x"}).find("--summary-json: '%x'"),
+            std::string::npos);
 }
 
 }  // namespace
