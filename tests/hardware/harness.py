@@ -23,6 +23,7 @@ class Run:
     out: str
     err: str
     seconds: float
+    pid: int = 0
 
     def ok(self):
         return self.rc == 0 and not self.hung
@@ -77,7 +78,8 @@ class Process:
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
             file.close()
-        return Run(self.popen.returncode, hung, texts[0], texts[1], time.monotonic() - self.started)
+        return Run(self.popen.returncode, hung, texts[0], texts[1], time.monotonic() - self.started,
+                   self.popen.pid)
 
 
 class Report:

@@ -7,6 +7,7 @@ import collections
 import json
 import pathlib
 import re
+import signal
 import time
 
 import pprof_reader
@@ -140,6 +141,67 @@ def check_ranks(bench, name, profile, done):
                          str(sorted(want, key=str)))
 
 
+def whole_node(bench):
+    """`--all`, there before the job: each process armed as its CUDA starts, nothing lost from its first launch on."""
+    name = "--all, a job that starts later"
+    profile, summary = bench.path(".pb.gz"), bench.path(".json")
+    daemon = Process([bench.daemon, "--all", "-o", profile, "--summary-json", summary], bench.env())
+    earlier = Process([bench.w2, "--seconds", 1000, "--graphs", 0, "--pairs", 20], bench.shim_env())
+    try:
+        wait_until_traced(earlier.pid, 1)  # it has attached
+        # In its own session: not a child of what is profiled.
+        job = bench.run(bench.python("train_workers.py", "--start", "spawn", "--workers", WORKERS, "--row-kernels", ROW_KERNELS,
+                                     "--steps", STEPS), 90, bench.shim_env())
+        short = [bench.run([bench.w2, "--rounds", "1", "--tiny", "5", "--pairs", "1"], 30, bench.shim_env()) for _ in range(3)]
+    finally:
+        earlier.popen.terminate()
+        earlier.finish(20)
+        daemon.interrupt()
+        ended = daemon.finish(60)
+    bench.report.require(f"{name}: gpu-profiled --all", ended.ok(), ended.err.strip()[-1500:], "exit 0")
+    whole = read_profile(bench, name, profile)
+    check_training(bench, name, "spawn", whole, job)
+    if whole is not None:
+        counted = w2.listen(bench, [bench.w2, "--rounds", "1", "--tiny", "5", "--pairs", "1"])
+        by_pid = {done.pid: sum(s.values["gpu_executions"] for s in whole.samples if int(s.labels.get("pid", 0)) == done.pid)
+                  for done in short}
+        want = counted["kernels"] + counted["memcpys"] + counted["memsets"] if counted else None
+        bench.report.require(f"{name}: three short programs", set(by_pid.values()) == {want}, str(by_pid), f"{want} each")
+    w2.check_summary(bench, name, summary)
+
+
+def profiler_in_a_pause(bench):
+    """`--yield`: torch.profiler works after SIGUSR1, in a process that was traced until then; the summary tells the gap."""
+    name = "torch.profiler in --yield's pause"
+    alone = section_torch.profiler(bench, f"{name}, alone", bench.env(), ["before"], lambda process: None)
+    profile, summary = bench.path(".pb.gz"), bench.path(".json")
+    daemons = []
+
+    def yields(process):
+        daemon = Process(bench.attached(process.pid, profile, summary, ("--yield",)), bench.env())
+        daemons.append(daemon)
+        target = shim_control.Target.wait_for(process.pid, 20)
+        try:
+            target.wait_until(is_tracing, 20)
+            time.sleep(1)
+            daemon.popen.send_signal(signal.SIGUSR1)
+            target.wait_state(("idle",), 20)
+        except TimeoutError as error:
+            bench.report.require(f"{name}: the pause", False, str(error), "traced, then idle")
+
+    seen = section_torch.profiler(bench, name, bench.shim_env(), ["after"], yields)
+    bench.report.require(f"{name}: its events", seen.get("after", 0) == alone.get("before") != 0, str(seen.get("after")),
+                         str(alone.get("before")))
+    done = daemons[0].finish(60) if daemons else None
+    bench.report.require(f"{name}: the attach", done is not None and done.ok(), done.err.strip()[-900:] if done else "not run",
+                         "a profile")
+    try:
+        gaps = [target.get("gaps") for target in json.loads(summary.read_text())["targets"]]
+    except (OSError, ValueError) as error:
+        gaps = [str(error)]
+    bench.report.require(f"{name}: the gap", "yielded" in str(gaps), str(gaps), "told")
+
+
 def uuid_text(uuid):
     return uuid.lower().removeprefix("gpu-")
 
@@ -204,5 +266,7 @@ def run(bench):
     run_parts(bench, (("DataLoader, forked", 60, lambda: data_loader(bench, "fork")),
                       ("DataLoader, spawned", 60, lambda: data_loader(bench, "spawn")),
                       ("two ranks", 40, lambda: two_ranks(bench)),
+                      ("whole node, --all", 60, lambda: whole_node(bench)),
                       ("torch.profiler between", 40, lambda: profiler_between(bench)),
+                      ("torch.profiler, --yield", 40, lambda: profiler_in_a_pause(bench)),
                       ("cuda_compat", 30, lambda: compat_that_cannot_work(bench))))
