@@ -14,6 +14,7 @@
 #include "daemon/base/process_id.h"
 #include "daemon/python/interpreter.h"
 #include "daemon/symbolize/symbolizer.h"
+#include "daemon/target/identity.h"
 #include "daemon/unwind/address_space.h"
 #include "daemon/unwind/stack.h"
 #include "daemon/unwind/unwinder.h"
@@ -42,6 +43,7 @@ struct ProcessRecord {
   ProcessId id;  // with the image
   std::string comm;
   std::string executable;
+  target::Identity identity;
   // The last is the present one; a new one begins when a library is unmapped and another one is
   // mapped in its place. None: the process was gone before we looked.
   std::vector<Layout> layouts;

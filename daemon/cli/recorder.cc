@@ -66,6 +66,7 @@ void Recorder::open_space(ProcessRecord& record) {
       stat && stat->start_ticks == record.id.start_ticks) {
     record.comm = stat->comm;
     record.executable = executable_of(record.id.pid);
+    record.identity = target::identity_of(record.id);
   }
   open_layout(record);
 }
@@ -499,8 +500,9 @@ const std::vector<symbolize::Module>& Recorder::modules(ProcessId process) {
 
 join::ProcessInfo Recorder::process(ProcessId process) {
   const ProcessRecord* record = find(process);
-  return record == nullptr ? join::ProcessInfo()
-                           : join::ProcessInfo{record->comm, record->executable};
+  return record == nullptr
+             ? join::ProcessInfo()
+             : join::ProcessInfo{record->comm, record->executable, record->identity.labels()};
 }
 
 std::string Recorder::thread_name(ProcessId process, uint32_t tid) {

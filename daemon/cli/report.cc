@@ -64,6 +64,7 @@ const ProcessRecord* record_of(const Session& session, ProcessId id) {
 void write_record(JsonWriter& json, const ProcessRecord& record) {
   json.field("comm", record.comm);
   json.field("executable", record.executable);
+  for (const auto& [key, text] : record.identity.labels()) json.field(key.c_str(), text);
   json.key("stacks");
   json.begin_object();
   json.field("taken", record.stacks_taken);
@@ -397,6 +398,7 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
     const join::ProcessResult& process = result.processes[i];
     json.begin_object();
     json.field("pid", process.process.pid);
+    json.field("start_ticks", process.process.start_ticks);
     write_accounting(json, process.lifetime);
     if (run != nullptr) {
       const auto& sources = run->of_window.sources;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/process_id.h"
@@ -22,6 +23,8 @@ namespace gpuprof::join {
 struct ProcessInfo {
   std::string comm;        // empty if unknown
   std::string executable;  // path as the target sees it, equal to a Module::path; may be empty
+  // Labels of all that it did: key and text, each key once.
+  std::vector<std::pair<std::string, std::string>> labels;
 };
 
 struct DeviceInfo {

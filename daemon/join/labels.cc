@@ -48,7 +48,10 @@ std::vector<ModelLabel> Labels::make(const Row& row) {
   if (has_execution) put(labels, "gpu_stream", number_text(row.stream_id));
   if (row.graph_id != 0) put(labels, "gpu_graph_id", number_text(row.graph_id));
   put(labels, "pid", std::to_string(process.pid));
-  put(labels, "comm", source_.process(process).comm);
+  put(labels, "start_ticks", std::to_string(process.start_ticks));
+  const ProcessInfo info = source_.process(process);
+  put(labels, "comm", info.comm);
+  for (const auto& [key, text] : info.labels) put(labels, key.c_str(), text);
   if (row.tid != 0) {
     const std::string name = source_.thread_name(process, row.tid);
     put(labels, "thread", (name.empty() ? "" : name + "/") + std::to_string(row.tid));

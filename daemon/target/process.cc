@@ -178,16 +178,28 @@ bool same_time_namespace(uint32_t pid) {
 }
 
 Result<std::optional<std::string>> environment_value(uint32_t pid, std::string_view name) {
+  auto values = environment_values(pid, std::span(&name, 1));
+  if (!values) return tl::unexpected<Error>(values.error());
+  return std::move(values->front());
+}
+
+Result<std::vector<std::optional<std::string>>> environment_values(
+    uint32_t pid, std::span<const std::string_view> names) {
   auto text = read_proc_file(proc_path(pid, "environ"), 4u << 20);
   if (!text) return tl::unexpected<Error>(proc_error(pid, text.error()));
+  std::vector<std::optional<std::string>> out(names.size());
   std::string_view rest = *text;
   while (!rest.empty()) {
     const std::string_view entry = rest.substr(0, rest.find('\0'));
     rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
-    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=')
-      return std::optional<std::string>(entry.substr(name.size() + 1));
+    for (size_t i = 0; i < names.size(); ++i) {
+      const std::string_view name = names[i];
+      if (!out[i] && entry.size() > name.size() && entry.starts_with(name) &&
+          entry[name.size()] == '=')
+        out[i] = entry.substr(name.size() + 1);
+    }
   }
-  return std::optional<std::string>();
+  return out;
 }
 
 std::string_view Mapping::file_name() const {

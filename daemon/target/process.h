@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,10 @@ bool same_time_namespace(uint32_t pid);
 
 // The value of `name` in the environment the process was started with. kPermission: may not look.
 Result<std::optional<std::string>> environment_value(uint32_t pid, std::string_view name);
+// Likewise, of each of `names`. The first entry of a name counts, as for getenv(3); at most 4 MiB
+// are read.
+Result<std::vector<std::optional<std::string>>> environment_values(
+    uint32_t pid, std::span<const std::string_view> names);
 
 // One line of /proc/PID/maps.
 struct Mapping {

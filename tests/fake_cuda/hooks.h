@@ -198,6 +198,8 @@ struct Interface {
   std::atomic<uint32_t> switching{0};           // threads that switch activity or PC sampling
   ThreadState& (*thread)();
   uint64_t (*setting)(Key key);
+  /// Which GPU of the machine a device of this process is (CUDA_VISIBLE_DEVICES, first_gpu).
+  uint64_t (*gpu_of)(uint32_t device);
   /// Takes one from a counting fault (n tries); false once it is used up.
   bool (*consume)(Key key);
   /// For the keyed faults: error code for `id`, 0 if none was asked for.

@@ -27,7 +27,7 @@ std::map<uint32_t, int>& held() {
 bool acquire_gpu(uint32_t device) {
   const char* locks = getenv("FAKE_CUDA_GPU_LOCKS");
   if (locks == nullptr || held().contains(device)) return true;
-  const uint64_t gpu = driver_interface()->setting(Key::kFirstGpu) + device;
+  const uint64_t gpu = driver_interface()->gpu_of(device);
   sockaddr_un name{};
   name.sun_family = AF_UNIX;  // an abstract name: the first byte is 0
   const int length =

@@ -62,6 +62,7 @@ Interface& interface() {
     auto* fresh = new Interface;
     fresh->thread = thread_state;
     fresh->setting = setting;
+    fresh->gpu_of = gpu_of;
     fresh->consume = consume;
     fresh->failure = failure;
     fresh->violation = violation;

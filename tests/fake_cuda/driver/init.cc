@@ -76,7 +76,7 @@ CUresult plain_call(const char* name) {
 }
 
 bool valid(CUdevice device) {
-  return device >= 0 && static_cast<uint64_t>(device) < setting(Key::kDevices);
+  return device >= 0 && static_cast<uint64_t>(device) < device_count();
 }
 
 }  // namespace
@@ -127,7 +127,7 @@ FAKE_EXPORT CUresult cuDriverGetVersion(int* version) {
 
 FAKE_EXPORT CUresult cuDeviceGetCount(int* count) {
   if (const CUresult refused = plain_call("cuDeviceGetCount")) return refused;
-  *count = static_cast<int>(setting(Key::kDevices));
+  *count = static_cast<int>(device_count());
   return CUDA_SUCCESS;
 }
 
@@ -148,7 +148,7 @@ FAKE_EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
 FAKE_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   if (const CUresult refused = plain_call("cuDeviceGetUuid_v2")) return refused;
   if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-  const uint64_t gpu = setting(Key::kFirstGpu) + static_cast<uint64_t>(device);
+  const uint64_t gpu = gpu_of(static_cast<uint32_t>(device));
   for (uint64_t i = 0; i < 16; ++i) uuid->bytes[i] = static_cast<char>(0x10 * (gpu + 1) + i);
   uuid->bytes[0] = static_cast<char>(uuid->bytes[0] + static_cast<char>(gpu / 16));
   return CUDA_SUCCESS;
@@ -164,7 +164,8 @@ FAKE_EXPORT CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
 FAKE_EXPORT CUresult cuDeviceGetPCIBusId(char* id, int length, CUdevice device) {
   if (const CUresult refused = plain_call("cuDeviceGetPCIBusId")) return refused;
   if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-  snprintf(id, static_cast<size_t>(length), "0000:%02x:00.0", 0x1b + device);
+  snprintf(id, static_cast<size_t>(length), "0000:%02x:00.0",
+           0x1b + static_cast<unsigned>(gpu_of(static_cast<uint32_t>(device))));
   return CUDA_SUCCESS;
 }
 
@@ -192,7 +193,7 @@ FAKE_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribu
       *value = 0;
       break;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-      *value = 0x1b + device;
+      *value = 0x1b + static_cast<int>(gpu_of(static_cast<uint32_t>(device)));
       break;
     case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
       *value = 0;

@@ -102,6 +102,10 @@ bool set_setting(const char* key, const char* value);
 uint64_t fake_now();
 uint64_t monotonic_now();
 
+// visible.cc
+uint64_t device_count();
+uint64_t gpu_of(uint32_t device);
+
 // report.cc
 void violation(const char* rule, const char* format, ...) __attribute__((format(printf, 2, 3)));
 void fatal(const char* rule, const char* format, ...) __attribute__((format(printf, 2, 3)));

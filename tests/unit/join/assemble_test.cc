@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 class Assemble : public ::testing::Test {
  protected:
   Assemble() {
-    frames_[kProcess].info = {"app", "/bin/app"};
+    frames_[kProcess].info = {"app", "/bin/app", {}};
     shim_ = frames_.add_module(kProcess, "/x/libgpu-profiled-cupti.so");
     cupti_ = frames_.add_module(kProcess, "/x/libcupti.so.13");
     cuda_ = frames_.add_module(kProcess, "/usr/lib/libcuda.so.1");
@@ -123,6 +123,7 @@ TEST_F(Assemble, GraphCopiesAndUnmatchedRows) {
 }
 
 TEST_F(Assemble, LabelsSayWhereAndHow) {
+  frames_[kProcess].info.labels = {{"container_id", "c0ffee"}, {"rank", "3"}, {"ns_pid", ""}};
   const Model model = one({pc(app_, 1, {"main"})});
   const ModelSample& sample = model.samples[0];
   EXPECT_EQ(label(model, sample, "gpu_join"), "exact");
@@ -131,9 +132,27 @@ TEST_F(Assemble, LabelsSayWhereAndHow) {
   EXPECT_EQ(label(model, sample, "gpu_context"), "1");
   EXPECT_EQ(label(model, sample, "gpu_stream"), "7");
   EXPECT_EQ(label(model, sample, "pid"), "100");
+  EXPECT_EQ(label(model, sample, "start_ticks"), std::to_string(kProcess.start_ticks));
   EXPECT_EQ(label(model, sample, "comm"), "app");
+  EXPECT_EQ(label(model, sample, "container_id"), "c0ffee");
+  EXPECT_EQ(label(model, sample, "rank"), "3");
+  const auto& labels = model.label_sets[sample.label_set];
+  EXPECT_EQ(std::ranges::count(labels, "ns_pid", &ModelLabel::key), 0) << "an empty one";
   EXPECT_EQ(label(model, sample, "thread"), "worker/1");
   EXPECT_EQ(label(model, sample, "gpu_join_reason"), "");
+}
+
+TEST_F(Assemble, TwoProcessesOfOneNumberAreToldApart) {
+  const ProcessId later{kProcess.pid, kProcess.start_ticks + 500};
+  frames_[later].info = frames_[kProcess].info;
+  Joiner joiner;
+  joiner.add_execs(kProcess, std::vector{exec(1, 9, 100)});
+  joiner.add_execs(later, std::vector{exec(1, 9, 10)});
+  const Model model = assemble(joiner.finish_window(), stacks_, frames_);
+  ASSERT_EQ(model.samples.size(), 2u);
+  EXPECT_EQ(label(model, model.samples[0], "pid"), label(model, model.samples[1], "pid"));
+  EXPECT_NE(label(model, model.samples[0], "start_ticks"),
+            label(model, model.samples[1], "start_ticks"));
 }
 
 TEST_F(Assemble, LabelValuesAreBoundedAndSamplesMerged) {
@@ -203,7 +222,7 @@ TEST_F(Assemble, NoFrameNameHoldsAnAddressOrAnId) {
 
 TEST_F(Assemble, SecondProcessHasItsOwnModules) {
   const ProcessId other{200, 9};
-  frames_[other].info = {"tool", "/bin/tool"};
+  frames_[other].info = {"tool", "/bin/tool", {}};
   const uint32_t module = frames_.add_module(other, "/bin/tool");
   const uint64_t there = frames_.add_pc(other, module, 1, {"main"});
   Joiner joiner;

@@ -28,7 +28,7 @@ class GoPprofCalls : public testing::GoPprofTest {
     module.image = cubin::test::fixture_image("calls.sm_90");
     ASSERT_NE(module.image, nullptr);
     module.sha256 = std::string(64, 'a');
-    frames_[kProcess].info = {"app", "/nowhere/bin/app"};
+    frames_[kProcess].info = {"app", "/nowhere/bin/app", {}};
     const uint32_t app = frames_.add_module(kProcess, "/nowhere/bin/app", 0x400000);
     stack_ = stacks_.intern(std::vector{frames_.add_pc(kProcess, app, 0x10, {"main"})});
     run("_Z8one_linePf", "sqrt", 4000);

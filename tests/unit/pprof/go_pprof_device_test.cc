@@ -62,7 +62,7 @@ class GoPprofDevice : public testing::GoPprofTest {
 
   // The second process has everything ten times.
   void add_process(ProcessId process, uint32_t times) {
-    frames_[process].info = {"app", "/nowhere/bin/app"};
+    frames_[process].info = {"app", "/nowhere/bin/app", {}};
     frames_[process].kernels = {{kUp, "_Z8scale_upPff"},
                                 {kTwin, "_Z10scale_twinPff"},
                                 {kChainKernel, "chain"},

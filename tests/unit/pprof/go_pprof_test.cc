@@ -46,7 +46,7 @@ class GoPprof : public testing::GoPprofTest {
     // pprof's own demangler would show both as "odd".
     const std::string odd = "_Z3oddILi7E";
     for (const ProcessId process : {kProcess, ProcessId{200, 1}}) {
-      frames_[process].info = {"app", "/nowhere/bin/app"};
+      frames_[process].info = {"app", "/nowhere/bin/app", {}};
       frames_[process].kernels = {{1, "_Z5saxpyifPKfPf"}, {2, longest + "fEvv"},
                                   {3, longest + "dEvv"},  {4, "plain"},
                                   {5, odd + "fEvT_"},     {6, odd + "dEvT_"}};
