@@ -99,11 +99,18 @@ Frames FileSymbols::look_up(uint64_t address) {
   return frames;
 }
 
+void FileSymbols::release_pages() {
+  for (const Source& source : sources_) source.file->release_pages();
+  if (alternate_) alternate_->release_pages();
+}
+
 std::shared_ptr<const Frames> FileSymbols::frames(uint64_t address,
                                                   const unwind::AddressSpace& space,
                                                   const std::string& path) {
   if (const auto it = locations_.find(address); it != locations_.end()) return it->second;
   if (!loaded_) load(space, path);
+  if (since_release_++ % kPlacesPerRelease == 0)
+    release_pages();  // also of the tables read just now
   if (locations_.size() >= max_locations_) locations_.clear();
   auto frames = std::make_shared<const Frames>(look_up(address));
   locations_.emplace(address, frames);

@@ -48,12 +48,16 @@ class FileSymbols {
     std::unique_ptr<SymbolTable> table;
     size_t image_bytes = 0;  // on the heap
   };
+  // Places that are looked up until the files' pages are given back.
+  static constexpr size_t kPlacesPerRelease = 32;
+
   void load(const unwind::AddressSpace& space, const std::string& path);
   void add_source(std::shared_ptr<unwind::ElfFile> file, size_t image_bytes = 0);
   void add_mini_debug();
   void open_debug(const DebugFile& from, DebugSearch& search);
   [[nodiscard]] std::optional<Symbol> find_symbol(uint64_t address) const;
   Frames look_up(uint64_t address);
+  void release_pages();
 
   std::shared_ptr<unwind::ElfFile> file_;
   std::vector<Source> sources_;                 // the fullest table first
@@ -61,6 +65,7 @@ class FileSymbols {
   std::unique_ptr<DebugInfo> debug_;
   uint64_t debug_bytes_ = 0;
   bool loaded_ = false;
+  size_t since_release_ = 0;
   SymbolCounts counts_;
   DebugSource* source_;
   size_t max_locations_;

@@ -51,19 +51,21 @@ void SymbolTable::read_section(Elf_Scn* section) {
   Elf_Data* data = elf_getdata(section, nullptr);
   if (data == nullptr || gelf_getshdr(section, &header) == nullptr || header.sh_entsize == 0)
     return;
-  if (string_sections_.size() >= std::numeric_limits<uint16_t>::max()) return;
-  const auto strings = static_cast<uint16_t>(string_sections_.size());
+  if (string_sections_.size() >= kMaxStringSections) return;
+  const uint64_t strings = string_sections_.size();
   string_sections_.push_back(header.sh_link);
   // Consecutive symbols mostly share their section.
   size_t checked_section = 0;
   bool checked_code = false;
   const size_t count = data->d_size / sizeof(Elf64_Sym);
+  // At once: what growing leaves behind would be more than the table.
+  entries_.reserve(entries_.size() + std::min(count, kMaxSymbols - entries_.size()));
   for (size_t i = 0; i < count && entries_.size() < kMaxSymbols; ++i) {
     GElf_Sym sym;
     if (gelf_getsym(data, static_cast<int>(i), &sym) == nullptr) break;
     const unsigned char type = GELF_ST_TYPE(sym.st_info);
     if (type != STT_FUNC && type != STT_GNU_IFUNC && type != STT_NOTYPE) continue;
-    if (sym.st_shndx == SHN_UNDEF || sym.st_name == 0) continue;
+    if (sym.st_shndx == SHN_UNDEF || sym.st_name == 0 || sym.st_value >= kMaxAddress) continue;
     // Local labels: aarch64's $x and $d, and assembly that the compiler did not strip.
     if (type == STT_NOTYPE && GELF_ST_BIND(sym.st_info) == STB_LOCAL) continue;
     if (sym.st_shndx < SHN_LORESERVE) {
@@ -76,8 +78,11 @@ void SymbolTable::read_section(Elf_Scn* section) {
       continue;
     }
     const uint64_t length = std::min<uint64_t>(sym.st_size, std::numeric_limits<uint32_t>::max());
-    entries_.push_back(
-        {sym.st_value, static_cast<uint32_t>(length), sym.st_name, strings, rank_of(sym)});
+    entries_.push_back({.address = sym.st_value & (kMaxAddress - 1),
+                        .rank = rank_of(sym) & 15u,
+                        .strings = strings & (kMaxStringSections - 1),
+                        .length = static_cast<uint32_t>(length),
+                        .name = sym.st_name});
   }
 }
 
@@ -86,13 +91,13 @@ void SymbolTable::sort_and_close() {
   std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
     if (a.address != b.address) return a.address < b.address;
     if (a.rank != b.rank) return a.rank > b.rank;
-    return std::pair(a.strings, a.name) < std::pair(b.strings, b.name);
+    return a.strings != b.strings ? a.strings < b.strings : a.name < b.name;
   });
   const auto last =
       std::unique(entries_.begin(), entries_.end(),
                   [](const Entry& a, const Entry& b) { return a.address == b.address; });
   entries_.erase(last, entries_.end());
-  entries_.shrink_to_fit();
+  if (entries_.size() < entries_.capacity() / 4 * 3) entries_.shrink_to_fit();
   for (size_t i = 0; i < entries_.size(); ++i) {
     Entry& e = entries_[i];
     if (e.length != 0) continue;

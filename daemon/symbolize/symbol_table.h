@@ -21,7 +21,8 @@ struct Symbol {
 
 // From .symtab and .dynsym: functions, and unsized labels in code up to the next symbol. Of several
 // at one address: sized before unsized, then global, weak, local. Names stay in the file.
-// Memory: 24 bytes a symbol, at most kMaxSymbols.
+// Memory: 16 bytes a symbol, at most kMaxSymbols. Addresses of 2^48 and more, which no user process
+// has, are left out.
 class SymbolTable {
  public:
   static constexpr size_t kMaxSymbols = size_t{4} << 20;
@@ -35,13 +36,16 @@ class SymbolTable {
   [[nodiscard]] size_t bytes() const { return entries_.capacity() * sizeof(Entry); }
 
  private:
+  static constexpr uint64_t kMaxAddress = uint64_t{1} << 48;
+  static constexpr size_t kMaxStringSections = 1 << 12;
   struct Entry {
-    uint64_t address = 0;
-    uint32_t length = 0;   // 0: unsized, to be ended by the next symbol
-    uint32_t name = 0;     // offset in the string section
-    uint16_t strings = 0;  // index of the string section in string_sections_
-    uint8_t rank = 0;      // higher is preferred
+    uint64_t address : 48;
+    uint64_t rank : 4;      // higher is preferred
+    uint64_t strings : 12;  // index of the string section in string_sections_
+    uint32_t length;        // 0: unsized, to be ended by the next symbol
+    uint32_t name;          // offset in the string section
   };
+  static_assert(sizeof(Entry) == 16);
   void read_section(Elf_Scn* section);
   void sort_and_close();
 

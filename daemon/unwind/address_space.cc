@@ -131,6 +131,7 @@ std::shared_ptr<AddressSpace> AddressSpace::of_mappings(std::vector<Mapping> map
                                                         FileCache& files) {
   std::shared_ptr<AddressSpace> space(new AddressSpace({}, files));
   space->alive_ = false;
+  space->root_ = std::make_shared<const UniqueFd>();
   space->merge(std::move(mappings));
   return space;
 }

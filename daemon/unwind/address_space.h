@@ -52,8 +52,8 @@ class AddressSpace {
   // `files` must outlive the address space. Fails with kNotFound (no such process, or another one
   // got its number: start_ticks differs; 0 skips that check) or kPermission.
   static Result<std::shared_ptr<AddressSpace>> open(ProcessId process, FileCache& files);
-  // The space of a process that is over and had these mappings: nothing is looked up anew, and no
-  // memory can be read.
+  // The space of a process that is over and had these mappings: nothing is looked up anew, no
+  // memory can be read, and its root has no files.
   static std::shared_ptr<AddressSpace> of_mappings(std::vector<Mapping> mappings, FileCache& files);
   ~AddressSpace();
   AddressSpace(const AddressSpace&) = delete;

@@ -47,10 +47,12 @@ std::optional<RegisterRule> plain_rule(unsigned reg, std::span<const ExprOp> ops
 }  // namespace
 
 CfiTable::CfiTable(Machine machine, std::optional<FdeFinder> eh_frame,
-                   std::function<std::optional<FdeFinder>()> debug_frame)
+                   std::function<std::optional<FdeFinder>()> debug_frame,
+                   std::function<void()> release)
     : machine_(machine),
       eh_frame_(std::move(eh_frame)),
-      open_debug_frame_(std::move(debug_frame)) {}
+      open_debug_frame_(std::move(debug_frame)),
+      release_(std::move(release)) {}
 
 size_t CfiTable::probe(uint64_t address) const {
   const size_t mask = slots_.size() - 1;
@@ -71,6 +73,10 @@ FrameRule CfiTable::rule(uint64_t address) {
   }
   if (used_ * 2 >= slots_.size()) grow();
   const FrameRule rule = compile(address);
+  if (release_ && ++since_release_ == kRulesPerRelease) {
+    since_release_ = 0;
+    release_();
+  }
   at = probe(address);
   slots_[at] = Slot{address, rule};
   ++used_;

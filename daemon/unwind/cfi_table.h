@@ -31,9 +31,14 @@ class CfiTable {
   static constexpr int64_t kCredit = 64 << 20;
   static constexpr int64_t kCreditPerRule = 4 << 10;
 
-  // `debug_frame` is asked at most once, when eh_frame has no entry.
+  // Rules after which the section's pages are given back.
+  static constexpr size_t kRulesPerRelease = 128;
+
+  // `debug_frame` is asked at most once, when eh_frame has no entry. `release`, if any, is called
+  // after each kRulesPerRelease rules that were compiled.
   CfiTable(Machine machine, std::optional<FdeFinder> eh_frame,
-           std::function<std::optional<FdeFinder>()> debug_frame);
+           std::function<std::optional<FdeFinder>()> debug_frame,
+           std::function<void()> release = nullptr);
 
   // The rule at an address; `present` is false if there is none. The spans below hold for it until
   // the next rule().
@@ -72,6 +77,8 @@ class CfiTable {
   std::optional<FdeFinder> eh_frame_;
   std::optional<FdeFinder> debug_frame_;
   std::function<std::optional<FdeFinder>()> open_debug_frame_;
+  std::function<void()> release_;
+  size_t since_release_ = 0;
   int64_t credit_ = kCredit;
   std::vector<Slot> slots_;
   size_t used_ = 0;

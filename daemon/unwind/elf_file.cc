@@ -5,6 +5,7 @@
 #include <gelf.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -81,10 +82,26 @@ std::optional<uint64_t> ElfFile::bias(uint64_t start, uint64_t file_offset) cons
 
 CfiTable& ElfFile::cfi() {
   if (!cfi_) {
-    cfi_ = std::make_unique<CfiTable>(machine_, find_eh_frame(bytes()),
-                                      [this] { return find_debug_frame(bytes(), elf_.get()); });
+    cfi_ = std::make_unique<CfiTable>(
+        machine_, find_eh_frame(bytes()), [this] { return find_debug_frame(bytes(), elf_.get()); },
+        [this] { release_pages(); });
   }
   return *cfi_;
+}
+
+void ElfFile::release_pages() {
+  GElf_Ehdr header;
+  size_t sections = 0;
+  const uint64_t size = file_.bytes().size();
+  if (size == 0 || gelf_getehdr(elf_.get(), &header) == nullptr ||
+      elf_getshdrnum(elf_.get(), &sections) != 0)
+    return;
+  const uint64_t begin = std::min<uint64_t>(header.e_shoff, size);
+  const uint64_t end = begin + std::min(sections * sizeof(Elf64_Shdr), size - begin);
+  const uint64_t phdrs =
+      std::min<uint64_t>(header.e_phoff, size) + kMaxProgramHeaders * sizeof(Elf64_Phdr);
+  file_.release(std::min(phdrs, size), begin);
+  file_.release(std::max(phdrs, end), size);
 }
 
 // Damaged or hostile sections may claim to decompress to anything. `.zdebug` sections (GNU's old

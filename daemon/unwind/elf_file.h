@@ -47,6 +47,10 @@ class ElfFile {
   [[nodiscard]] std::optional<uint64_t> bias(uint64_t start, uint64_t file_offset) const;
   [[nodiscard]] CfiTable& cfi();
   [[nodiscard]] Elf* elf() const { return elf_.get(); }
+  // Gives back the memory of the file's pages that were read so far, which are read again when they
+  // are needed: a large library's symbols and rules would stay mapped, though each is needed once.
+  // The headers stay, in which libelf notes what it has decompressed.
+  void release_pages();
   // What the compressed sections take, which libdw decompresses all when it opens a file. Nothing
   // if that is more than kMaxDecompressedBytes, or not to be told.
   [[nodiscard]] std::optional<uint64_t> decompressed_bytes() const;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 
@@ -97,6 +98,13 @@ Result<MappedFile> MappedFile::map(int fd) {
   slots[file.slot_].end.store(start + size, std::memory_order_release);
   slots[file.slot_].start.store(start, std::memory_order_release);
   return file;
+}
+
+void MappedFile::release(uint64_t begin, uint64_t end) {
+  end = std::min<uint64_t>(end, bytes_.size());
+  begin = (begin + page_size - 1) & ~uint64_t{page_size - 1};
+  end &= ~uint64_t{page_size - 1};
+  if (begin < end) madvise(bytes_.data() + begin, end - begin, MADV_DONTNEED);
 }
 
 void MappedFile::reset() {

@@ -35,6 +35,9 @@ class MappedFile {
   // Maps the regular file behind `fd`, which may be closed afterwards.
   static Result<MappedFile> map(int fd);
   [[nodiscard]] std::span<uint8_t> bytes() const { return bytes_; }
+  // Gives back the memory of the pages that lie wholly in [begin, end): they are read again when
+  // they are needed. What was written there is lost.
+  void release(uint64_t begin, uint64_t end);
 
  private:
   void reset();

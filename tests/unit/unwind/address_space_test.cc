@@ -327,5 +327,25 @@ TEST(AddressSpace, OpensInTheTargetsRootRegularFilesOnly) {
   std::filesystem::remove_all(dir);
 }
 
+// What libelf notes in the headers stays, everything else is the file's again.
+TEST(ElfFile, ReleasedPagesAreReadAgain) {
+  const UniqueFd fd(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  auto mapped = MappedFile::map(fd.get());
+  ASSERT_TRUE(mapped.has_value());
+  const std::span<uint8_t> bytes = mapped->bytes();
+  auto file = ElfFile::from_file(std::move(*mapped));
+  ASSERT_TRUE(file.has_value());
+  Elf64_Shdr* const header = elf64_getshdr(elf_getscn((*file)->elf(), 1));
+  ASSERT_NE(header, nullptr);
+  const ElfFile::Segment code = (*file)->segments().front();
+  const uint64_t at = code.file_offset + code.file_size / 2;
+  const uint8_t original = bytes[at];
+  header->sh_info = 77;
+  bytes[at] = static_cast<uint8_t>(~original);
+  (*file)->release_pages();
+  EXPECT_EQ(header->sh_info, 77u);
+  EXPECT_EQ(bytes[at], original);
+}
+
 }  // namespace
 }  // namespace gpuprof::unwind
