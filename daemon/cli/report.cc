@@ -330,6 +330,17 @@ void write_window_account(JsonWriter& json, const Options& options, const join::
   json.end_object();
 }
 
+// `place` in the result.
+void write_target_window(JsonWriter& json, const Options& options, const join::Accounting& account,
+                         const RunSoFar& run, size_t place) {
+  const auto& sources = run.of_window.sources;
+  json.key("window");
+  json.begin_object();
+  write_window_account(json, options, account,
+                       place < sources.size() ? sources[place] : join::SourceCounts());
+  json.end_object();
+}
+
 void write_windows(JsonWriter& json, const Session& session, const join::JoinResult& result,
                    const RunSoFar& run) {
   json.key("window");
@@ -400,14 +411,7 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
     json.field("pid", process.process.pid);
     json.field("start_ticks", process.process.start_ticks);
     write_accounting(json, process.lifetime);
-    if (run != nullptr) {
-      const auto& sources = run->of_window.sources;
-      json.key("window");
-      json.begin_object();
-      write_window_account(json, session.options(), process.window,
-                           i < sources.size() ? sources[i] : join::SourceCounts());
-      json.end_object();
-    }
+    if (run != nullptr) write_target_window(json, session.options(), process.window, *run, i);
     const ProcessRecord* record = record_of(session, process.process);
     if (record != nullptr) write_record(json, *record);
     const auto control = session.controlled().find(process.process);
@@ -423,6 +427,8 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
     json.begin_object();
     json.field("pid", id.pid);
     write_accounting(json, join::Accounting());
+    if (run != nullptr)
+      write_target_window(json, session.options(), join::Accounting(), *run, SIZE_MAX);
     const ProcessRecord* record = record_of(session, id);
     if (record != nullptr) write_record(json, *record);
     write_control(json, session.options(), target, record,

@@ -257,6 +257,122 @@ def case_empty(build):
         bench.close()
 
 
+def own_disk(directory, size):
+    """Mounts a file system of `size` bytes there, in a mount namespace of this process: it goes with it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def must(result, what):
+        check(result == 0, f"{what}: {os.strerror(ctypes.get_errno())}")
+
+    must(libc.unshare(CLONE_NEWNS), "unshare")
+    must(libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "mount /")
+    must(libc.mount(b"none", os.fsencode(directory), b"tmpfs", 0, f"size={size}".encode()), "mount tmpfs")
+
+
+def fill_disk(directory):
+    filler = directory / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return filler
+
+
+def told(errors):
+    return pathlib.Path(errors.name).read_text()
+
+
+def case_disk_full(build):
+    """While the disk is full windows are kept, and the run goes on; they are written when there is room again."""
+    bench = Bench(build)
+    try:
+        target = bench.start_target("--threads", 2, "--launches", 0, "--rate", 1000)
+        windows = Windows(bench)
+        own_disk(windows.dir, 4 << 20)
+        windows.summary = bench.dir / "now.json"
+        filler = fill_disk(windows.dir)
+        daemon, errors = start_attached(bench, target.pid, windows, "400ms")
+        tally = lambda: json.loads(windows.summary.read_text())["windows"]
+        waits = "no space left: free some, or write elsewhere with -o; it is kept, and tried again with the next window"
+        wait_for(lambda: daemon.poll() is not None or (waits in told(errors)), "the full disk is told")
+        time.sleep(1.5)  # some windows more
+        equal(told(errors).count("no space left"), 1, "lines about the full disk")
+        equal(list(windows.dir.glob("*.pb.gz")) + list(windows.dir.glob(".*")), [], "what lies on the full disk")
+        filler.unlink()
+        wait_for(lambda: daemon.poll() is not None or len(list(windows.dir.glob("*.pb.gz"))) >= 5, "windows written at last")
+        daemon.send_signal(signal.SIGTERM)
+        end_attached(daemon, errors)
+        last = json.loads(windows.summary.read_text())
+        profiles = list(windows.dir.glob("*.pb.gz"))
+        equal(len(profiles), last["windows"]["ended"] - last["windows"]["empty"], "profiles, one a window")
+        equal(last["windows"]["unwritten"], 0, "windows lost")
+        loaded = [pprof_raw.load(path) for path in profiles]
+        equal(sum(p.total("gpu_executions") for p in loaded), last["total"]["executions"]["received"], "executions in all files")
+        equal(sum(p.total() for p in loaded), last["total"]["gpu_time_ns"]["received"], "gpu_time in all files")
+        # And where there never is any room: told, counted, exit 1.
+        filler = fill_disk(windows.dir)
+        windows.summary = bench.dir / "lost.json"
+        daemon, errors = start_attached(bench, target.pid, windows, "300ms", "--duration", "1.5s")
+        stderr = end_attached(daemon, errors, expect=1)
+        lost = [int(n) for n in re.findall(r"window (\d+) is lost, \S+ executions: .*no space left", stderr)]
+        check(len(lost) >= 3, f"lost windows are not told: {stderr}")
+        summary = re.search(r"windows +(\d+): (\d+) written.*?(\d+) not written \((\S+) executions\)", stderr)
+        check(summary, f"lost windows are not in the summary: {stderr}")
+        equal((int(summary[2]), int(summary[3])), (0, len(lost)), "windows written and not")
+        received = json.loads(windows.summary.read_text())["total"]["executions"]["received"]
+        equal(int(summary[4].replace(",", "")), received, "executions of the windows that were lost")
+        equal(target.poll(), None, "the target goes on")
+        target.send_signal(signal.SIGTERM)
+        equal(target.wait(PATIENCE), 0, "the target's exit status")
+    finally:
+        bench.close()
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return int(re.search(r"VmRSS:\s+(\d+) kB", file.read())[1]) << 10
+
+
+def case_memory(build):
+    """Sixty windows of a program that stays and of 240 that come and go: memory and descriptors stay as they are, the
+    counts are exact."""
+    bench = Bench(build)
+    try:
+        windows = Windows(bench)
+        short = " ".join(bench.workload(20, name="workload_short"))
+        steady = " ".join(bench.workload("--threads", 2, "--main", "--launches", 0, "--rate", 2000, "--seconds", 32))
+        script = f"{steady} & n=0; while [ $n -lt 240 ]; do FAKE_CUDA_TRUTH= {short} || exit 9; sleep 0.07; n=$((n+1)); done; wait"
+        daemon = bench.spawn(
+            [str(bench.daemon), "run", "--shim", str(bench.shim), *windows.options("500ms"), "--pc-sampling", "continuous",
+             "--", "sh", "-c", script], bench.env(FAKE_CUDA_TRUTH=bench.truth_file(), FAKE_CUDA_INSTANT=1),
+            stderr=(bench.dir / "stderr").open("w+"))
+        seen = {}
+        while daemon.poll() is None:
+            count = len(list(windows.dir.glob("*.json")))
+            if count in (15, 30, 45, 58) and count not in seen:
+                seen[count] = (resident_bytes(daemon.pid), len(os.listdir(f"/proc/{daemon.pid}/fd")))
+            time.sleep(0.05)
+        equal(daemon.wait(PATIENCE), 0, f"exit status: {(bench.dir / 'stderr').read_text()[-2000:]}")
+        windows.read()
+        check_windows(windows, 50)
+        truth = read_truth(bench.truth_file())
+        check_accounting(windows.last, truth["executions"] + 240 * 20)
+        listed = [len(s["targets"]) for s in windows.summaries]
+        check(max(listed) < 60, f"targets of one summary: {listed}")
+        check(windows.last["ended_processes"] + len(windows.last["targets"]) >= 241,
+              f"{windows.last['ended_processes']} processes ended")
+        print("windows: (resident bytes, descriptors)", seen, "targets", max(listed))
+        check(len(seen) >= 3, f"too few looks: {seen}")
+        first, last = min(seen), max(seen)
+        check(last - first >= 28, f"too few windows between the looks: {seen}")
+        check(seen[last][1] <= seen[first][1] + 8, f"descriptors grow: {seen}")
+        if not bench.sanitized():
+            check(seen[last][0] <= seen[first][0] + (6 << 20), f"memory grows: {seen}")
+    finally:
+        bench.close()
+
+
 CASES = {name.removeprefix("case_"): value for name, value in globals().items() if name.startswith("case_")}
 
 
