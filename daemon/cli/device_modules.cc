@@ -154,10 +154,13 @@ void DeviceModules::process_exited(ProcessId id) {
 void DeviceModules::forget(ProcessId id) {
   const auto it = processes_.find(id);
   if (it == processes_.end()) return;
-  if (it->second.reader) close(it->second);
-  early_bytes_ -= it->second.early_bytes;
-  keys_ -= it->second.keys.size();
-  store_->forget(it->second.owner);
+  Process& process = it->second;
+  process.forgotten = true;
+  if (process.in_flight != 0) return;  // what is read now is put in the store yet
+  if (process.reader) close(process);
+  early_bytes_ -= process.early_bytes;
+  keys_ -= process.keys.size();
+  store_->forget(process.owner);
   processes_.erase(it);
   has_last_ = false;
 }
@@ -262,11 +265,14 @@ void DeviceModules::close(Process& process) {
 
 void DeviceModules::advance(uint64_t now_ns) {
   for (const ModuleOutcome& outcome : thread_.collect(now_ns)) take(outcome, now_ns);
+  std::vector<ProcessId> forgotten;
   for (auto& [id, process] : processes_) {
+    if (process.forgotten) forgotten.push_back(id);
     if (process.gone_ns != 0 && now_ns >= process.gone_ns + kLastWordsNs) process.exited = true;
     if (process.is_waiting()) hand_out(id, process, now_ns);
     close_if_done(process);
   }
+  for (const ProcessId id : forgotten) forget(id);
 }
 
 bool DeviceModules::pending() const {

@@ -127,7 +127,8 @@ class DeviceModules {
     uint64_t owner = 0;    // in the store
     uint64_t gone_ns = 0;  // its memory is another program's since then
     bool exited = false;
-    bool stuck = false;  // it let a reader wait for ever
+    bool forgotten = false;  // as soon as nothing is in flight
+    bool stuck = false;      // it let a reader wait for ever
     uint64_t early_bytes = 0;
     ModuleCounts counts;
 

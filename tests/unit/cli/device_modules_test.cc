@@ -43,6 +43,19 @@ TEST_F(DeviceModulesTest, SamplesMayComeBeforeTheMemfdIsFound) {
   EXPECT_EQ(missing(key), "");
 }
 
+TEST_F(DeviceModulesTest, AForgottenProcessLeavesNothing) {
+  const uint64_t key = load(cubin_bytes());
+  modules_.add_process(id_, memfd());
+  modules_.want(id_, key);
+  modules_.process_exited(id_);
+  modules_.forget(id_);  // its image may be on its way
+  modules_.settle(milliseconds(60'000), never);
+  modules_.advance(monotonic_ns());
+  EXPECT_EQ(modules_.store().stats().images, 0u);
+  EXPECT_EQ(modules_.counts(id_).sampled, 0u);
+  EXPECT_TRUE(modules_.sampled().empty());
+}
+
 TEST_F(DeviceModulesTest, OnlyWhatIsSampledIsRead) {
   const std::vector<std::byte> one = cubin_bytes(), other = noise(100'000, 1);
   const uint64_t key = load(one);

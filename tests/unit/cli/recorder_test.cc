@@ -260,6 +260,57 @@ TEST_F(RecorderTest, ThousandsOfShortProcessesAreKeptAtLittleCost) {
   }
 }
 
+// A run of days: each window tells its processes, and keeps those that are alive.
+TEST_F(RecorderTest, WhatEndedIsForgottenAfterItsWindow) {
+  const ProcessId alive = id_;
+  recorder_.add_process(alive, {});
+  const auto execute = [&](uint32_t exec_id) {
+    gpuprof_exec_v1 exec = {};
+    exec.correlation = correlation_;
+    exec.epoch = 1;
+    exec.kind = GPUPROF_KIND_KERNEL;
+    exec.end_ns = 10;
+    recorder_.on_execs(source(exec_id), {&exec, 1});
+  };
+  uint64_t received = 0;
+  size_t warm_bytes = 0;
+  constexpr int kWindows = 60, kWarm = 10;
+  for (int window = 0; window < kWindows; ++window) {
+    if (window == kWarm) warm_bytes = heap_bytes();
+    id_ = alive;
+    launch(1, reinterpret_cast<uint64_t>(&heap_bytes) + 1);
+    const uint32_t straddler = correlation_;
+    for (uint32_t i = 0; i < 50; ++i) {
+      id_ = {(1u << 23) + static_cast<uint32_t>(window) * 50 + i, 5};
+      recorder_.on_process(source(7), gpuprof_process_v1{});
+      recorder_.on_name(source(7), GPUPROF_NAME_FUNCTION, 1, std::string(10'000, 'k'));
+      execute(7);
+      recorder_.process_exited(id_);
+    }
+    const Recorder::Cut cut = recorder_.cut_window();
+    EXPECT_EQ(cut.ended.size(), 50u);
+    for (const join::ProcessResult& process : cut.result.processes)
+      received += process.window.received;
+    for (const ProcessId id : cut.ended) recorder_.forget(id);
+    EXPECT_EQ(recorder_.processes().size(), 1u);
+    // The launch's execution comes in the next window, on the stack that this window kept.
+    id_ = alive;
+    correlation_ = straddler;
+    execute(1);
+    const Recorder::Cut next = recorder_.cut_window();
+    ASSERT_EQ(next.result.rows.size(), 1u);
+    EXPECT_EQ(next.result.rows[0].match, join::Match::kExact);
+    EXPECT_FALSE(next.stacks.pcs(next.result.rows[0].stack).empty());
+    received += next.result.processes[0].window.received;
+    recorder_.advance(now_ns() + static_cast<uint64_t>(window + 1) * 20'000'000'000);
+  }
+  EXPECT_EQ(received, kWindows * 51u);
+  EXPECT_EQ(recorder_.totals().executions, received) << "what was forgotten stays in the totals";
+  EXPECT_LE(heap_bytes(), warm_bytes + 256 * 1024);
+  recorder_.forget(alive);
+  EXPECT_EQ(recorder_.processes().size(), 1u) << "it is alive";
+}
+
 TEST_F(RecorderTest, ProgramsBeyondTheLimitAreCounted) {
   const ProcessId self = id_;
   for (uint32_t i = 0; i < Recorder::kMaxProcesses; ++i) {

@@ -154,6 +154,24 @@ TEST(Store, WhatNoSampleNamedGoesFirst) {
   EXPECT_FALSE(has(store, unnamed));
 }
 
+TEST(Store, WhoIsForgottenOwnsNothing) {
+  Store store;
+  const std::string shared = put(store, noise(10'000, 1), 4096, 1, true);
+  EXPECT_EQ(put(store, noise(10'000, 1), 4096, 2, false), shared);
+  const std::string own = put(store, noise(10'000, 2), 4096, 1, true);
+  const std::string unnamed = put(store, noise(10'000, 3), 4096, 1, false);
+  store.forget(1);
+  EXPECT_TRUE(store.bytes(shared).has_value()) << "another one has it";
+  EXPECT_FALSE(store.bytes(own).has_value());
+  EXPECT_FALSE(store.bytes(unnamed).has_value());
+  EXPECT_EQ(store.stats().images, 1u);
+  EXPECT_EQ(store.stats().evicted, 0u);
+  store.forget(2);
+  store.forget(3);
+  EXPECT_EQ(store.stats().images, 0u);
+  EXPECT_EQ(store.stats().bytes, 0u);
+}
+
 TEST(Store, ASharedImageStaysWhileAnyOwnerHasIt) {
   StoreLimits limits;
   limits.max_bytes = 55'000;
