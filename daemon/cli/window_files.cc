@@ -184,7 +184,9 @@ void WindowFiles::add_window(Session& session, const join::JoinResult& result,
   window.gpu_time_ns = account.received_ns;
   join::AssembleStats assembled;
   FedSource source(session.recorder(), pump);
-  join::Model model = join::assemble(result, stacks, source, &source, {}, &assembled);
+  join::AssembleOptions options;
+  options.meanwhile = pump;
+  join::Model model = join::assemble(result, stacks, source, &source, options, &assembled);
   session.recorder().device_modules().release_parsed();
   run_.add_window(result, assembled);
   const auto when = static_cast<time_t>(run_.window.start_unix_ns / 1'000'000'000);

@@ -51,6 +51,7 @@ class Assembler {
   Assembler(const JoinResult& result, const StackTable& stacks, FrameSource& source,
             DeviceSource* device, const AssembleOptions& options)
       : result_(result),
+        options_(options),
         builder_(ids_of(result), stacks, source, device),
         labels_(result, source, options, builder_.model()) {
     stats_.sources.resize(result.processes.size());
@@ -70,6 +71,7 @@ class Assembler {
       return left != right ? left < right : a < b;
     });
     for (const uint32_t i : order) {
+      meanwhile();
       const PcRow& pc = result_.pc_rows[i];
       if (pc.pc_offset != kFolded) place_of(result_.rows[pc.row], pc);
     }
@@ -77,6 +79,7 @@ class Assembler {
   void add_rows() {
     auto pc = result_.pc_rows.begin();
     for (uint32_t i = 0; i < result_.rows.size(); ++i) {
+      meanwhile();
       Row row = result_.rows[i];
       const bool is_plain = pc == result_.pc_rows.end() || pc->row != i;
       for (; pc != result_.pc_rows.end() && pc->row == i; ++pc) {
@@ -145,7 +148,12 @@ class Assembler {
     return model.samples[samples_[at].value];
   }
 
+  void meanwhile() {
+    if (options_.meanwhile) options_.meanwhile();
+  }
+
   const JoinResult& result_;
+  const AssembleOptions& options_;
   ModelBuilder builder_;
   Labels labels_;
   FlatIndex<SampleKey, uint32_t> samples_;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,6 +54,9 @@ class FrameSource {
 
 struct AssembleOptions {
   uint32_t max_label_values = 1000;  // different values of one label key; more: label left out
+  // Called between two rows, for a caller that cannot wait: may do anything but take from the
+  // result or the stacks. Null: nothing is.
+  std::function<void()> meanwhile = nullptr;
 };
 
 // PC samples (StallKind::kStalled) of one process by what is known of their instructions. Their sum

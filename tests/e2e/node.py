@@ -5,6 +5,7 @@ Run by ctest: node.py CASE --build DIR. Needs root. Each case runs in process an
 copies of the shim of its own: it sees no other test's processes, and arms none of them.
 """
 
+import collections
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import time
 import pprof_raw
 from bench import (PATIENCE, SKIPPED, STATE_IDLE, STATE_TRACING, Bench, check, check_accounting, check_identity, emitted,
                    equal, read_truth, run_named_case, status, wait_for, wait_for_memfd, wait_for_state)
+from windows import Windows, check_windows
 
 INSIDE = "GPUPROF_NODE_INSIDE"
 
@@ -42,11 +44,11 @@ class Node:
     def errors(self):
         return (self.bench.dir / "stderr").read_text()
 
-    def start_daemon(self, *options, wait=True):
+    def start_daemon(self, *options, wait=True, output=("-o", "x.pb.gz", "--summary-json", "x.json")):
         """--all, unless `options` say what else; until it has looked at all that was there."""
         what = [] if "--cgroup" in options else ["--all"]
-        self.daemon = self.bench.spawn([str(self.bench.daemon), *what, *map(str, options), "-o", "x.pb.gz", "--summary-json",
-                                        "x.json"], self.bench.env(), stderr=(self.bench.dir / "stderr").open("w"))
+        self.daemon = self.bench.spawn([str(self.bench.daemon), *what, *map(str, [*options, *output])], self.bench.env(),
+                                       stderr=(self.bench.dir / "stderr").open("w"))
         if wait:
             wait_for(lambda: "profiling" in self.errors() or "waiting for" in self.errors() or
                      self.daemon.poll() is not None, "the daemon has looked at all")
@@ -137,6 +139,35 @@ def case_nothing_yet(node):
     node.start_daemon()
     node.finish(expect=3)
     check("no process with the shim was seen; no file written" in node.errors(), node.errors())
+
+
+def case_windows(node):
+    """A file a window: of processes that come and go each is whole, whichever windows it ran in."""
+    windows = Windows(node.bench)
+    before = node.start(*ENDLESS)
+    node.start_daemon("--window", "400ms", output=windows.options("400ms")[2:])
+    wait_for_state(before.pid, STATE_TRACING)
+    long = node.start("--threads", 2, "--launches", 4000, "--rate", 1000)
+    short = []
+    while long.poll() is None:
+        short.append(node.start("short", 20, wait=False))
+        node.truth(short[-1])
+        time.sleep(0.05)
+    node.daemon.send_signal(signal.SIGINT)
+    equal(node.daemon.wait(PATIENCE), 0, f"the daemon's exit status ({node.errors()})")
+    windows.read()
+    check_windows(windows, 5)
+    check_identity(windows.last["total"], known=False)
+    wholes = {process.pid: node.truth(process)["executions"] for process in [long, *short]}
+    got = collections.Counter()
+    for summary in windows.summaries:
+        for target in summary["targets"]:
+            got[target["pid"]] += received(target["window"])
+    equal({pid: got[pid] for pid in wholes}, wholes, "executions by process, over all windows")
+    equal(set(got) - set(wholes), {before.pid}, "other processes")
+    equal(windows.merge().total("gpu_executions"), sum(got.values()), "executions in all profiles")
+    check(windows.last["ended_processes"] >= len(short) // 2, f"processes that ended: {windows.last['ended_processes']}")
+    node.stop(before)
 
 
 CASES = {name[5:]: value for name, value in globals().items() if name.startswith("case_")}

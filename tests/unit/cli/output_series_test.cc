@@ -71,8 +71,7 @@ TEST_F(OutputSeriesTest, ANameThatIsTakenGetsANumber) {
 
 TEST_F(OutputSeriesTest, MoreOfANameThanAreTriedForOneFile) {
   std::ofstream(directory_ + "a.pb.gz");
-  for (int i = 2; i <= 998; ++i)
-    std::ofstream(directory_ + "a-" + std::to_string(i) + ".pb.gz");
+  for (int i = 2; i <= 998; ++i) std::ofstream(directory_ + "a-" + std::to_string(i) + ".pb.gz");
   OutputSeries series = open();
   for (int i = 999; i <= 1003; ++i)
     EXPECT_EQ(series.write("a.pb.gz", "x"), directory_ + "a-" + std::to_string(i) + ".pb.gz");

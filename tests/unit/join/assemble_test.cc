@@ -69,6 +69,32 @@ TEST_F(Assemble, WhatTheSourceCallsAToolIsTrimmedUnderAnyName) {
   EXPECT_THAT(names(one(pcs), 0), ElementsAre("main", "saxpy"));
 }
 
+TEST_F(Assemble, BetweenTwoRowsTheCallerMayFeedTheSource) {
+  const auto join = [&] {
+    Joiner joiner;
+    for (uint32_t i = 1; i <= 5; ++i) {
+      joiner.add_launch(kProcess, launch(i),
+                        stacks_.intern(std::vector<uint64_t>{pc(app_, 100 + i, {"main"})}), 1);
+      add(joiner, exec(i, 9, 100));
+    }
+    return joiner.finish_window();
+  };
+  const JoinResult result = join();
+  const Model alone = assemble(result, stacks_, frames_);
+  uint64_t calls = 0;
+  AssembleOptions options;
+  options.meanwhile = [&] {
+    ++calls;
+    const std::string name = "new_" + std::to_string(calls);
+    pc(frames_.add_module(kProcess, "/lib/" + name + ".so"), 1, {name});
+  };
+  const Model fed = assemble(result, stacks_, frames_, nullptr, options);
+  EXPECT_EQ(calls, result.rows.size());
+  ASSERT_EQ(fed.samples.size(), 5u);
+  for (size_t i = 0; i < fed.samples.size(); ++i)
+    EXPECT_EQ(names(fed, fed.samples[i].stack), names(alone, alone.samples[i].stack));
+}
+
 TEST_F(Assemble, ShimCuptiAndNamelessDriverFramesAreTrimmed) {
   const Model model =
       one({pc(shim_, 1, {"emit"}), pc(shim_, 2), pc(cupti_, 3), pc(cuda_, 4), pc(cuda_, 5),
