@@ -19,12 +19,6 @@ constexpr unsigned kX86Sp = 7, kX86Pc = 16, kArmFp = 29, kArmSp = 31, kArmPc = 3
 constexpr size_t kMaxJitSteps = 4096;
 constexpr int kMaxJitFrames = 256;
 
-#if defined(__aarch64__)
-constexpr Machine kHost = Machine::kAarch64;
-#else
-constexpr Machine kHost = Machine::kX86_64;
-#endif
-
 // The registers that one machine's unwinding turns on.
 struct Abi {
   unsigned sp, pc, fp;
@@ -43,7 +37,8 @@ uint64_t strip(Machine machine, uint64_t address) {
 
 class Unwinder::Impl {
  public:
-  explicit Impl(std::shared_ptr<AddressSpace> space) : space_(std::move(space)) {}
+  Impl(std::shared_ptr<AddressSpace> space, Machine machine)
+      : space_(std::move(space)), machine_(machine), abi_(abi_of(machine)) {}
 
   void unwind(const StackSample& sample, RawStack& out) {
     out.pcs.clear();
@@ -65,7 +60,7 @@ class Unwinder::Impl {
     stack_ = StackView{sample.stack_address, sample.bytes};
     stack_top_ = sample.stack_top;
     is_cut_ = (sample.flags & (GPUPROF_STACK_CUT | GPUPROF_STACK_PARTIAL)) != 0;
-    const unsigned count = kHost == Machine::kX86_64 ? 17 : 33;
+    const unsigned count = machine_ == Machine::kX86_64 ? 17 : 33;
     for (unsigned reg = 0; reg < count; ++reg) regs_.value[reg] = sample.regs[reg];
     regs_.valid = (uint64_t{1} << count) - 1;
     exact_ = true;  // the leaf, or the frame that a signal interrupted
@@ -95,7 +90,7 @@ class Unwinder::Impl {
   // so its pc is recorded as it is.
   Step step_by_cfi(const Mapping& mapping, uint64_t& at) {
     CfiTable& table = mapping.file->cfi();
-    if (mapping.file->machine() != kHost) return StackEnd::kNoCfi;
+    if (mapping.file->machine() != machine_) return StackEnd::kNoCfi;
     const FrameRule rule = table.rule(at - mapping.bias);
     if (!rule.present) {
       // Start-up code without CFI (musl's _start and clone): both ABIs mark the outermost frame by
@@ -124,7 +119,7 @@ class Unwinder::Impl {
       }
     }
     if (!next.has(rule.ra_reg)) return ra_failure;
-    next.set(abi_.pc, strip(kHost, next.value[rule.ra_reg]));
+    next.set(abi_.pc, strip(machine_, next.value[rule.ra_reg]));
     return advance(next, rule.is_signal_frame);
   }
 
@@ -185,7 +180,7 @@ class Unwinder::Impl {
   Step advance(const Registers& next, bool signal_frame) {
     const uint64_t before = regs_.value[abi_.sp];
     const uint64_t after = next.value[abi_.sp];
-    const bool may_stand = kHost == Machine::kAarch64 && exact_;
+    const bool may_stand = machine_ == Machine::kAarch64 && exact_;
     if (signal_frame && (after < stack_.address || after > stack_.end())) {
       return StackEnd::kCut;  // the handler ran on an alternate stack
     }
@@ -241,7 +236,7 @@ class Unwinder::Impl {
     const auto caller_fp = stack_.read(fp);
     const auto ra = stack_.read(fp + 8);
     if (!caller_fp || !ra) return StackEnd::kNoCfi;
-    const uint64_t pc = strip(kHost, *ra);
+    const uint64_t pc = strip(machine_, *ra);
     if (pc < 4096 || space_->find(pc - 1) == nullptr) return StackEnd::kNoCfi;
     Registers next;
     next.set(abi_.fp, *caller_fp);
@@ -253,7 +248,8 @@ class Unwinder::Impl {
   }
 
   std::shared_ptr<AddressSpace> space_;
-  const Abi abi_ = abi_of(kHost);
+  const Machine machine_;
+  const Abi abi_;
   Registers regs_;
   StackView stack_;
   uint64_t stack_top_ = 0;
@@ -265,8 +261,8 @@ class Unwinder::Impl {
   std::unordered_map<uint64_t, JitStep> jit_steps_;
 };
 
-Unwinder::Unwinder(std::shared_ptr<AddressSpace> space)
-    : impl_(std::make_unique<Impl>(std::move(space))) {}
+Unwinder::Unwinder(std::shared_ptr<AddressSpace> space, Machine machine)
+    : impl_(std::make_unique<Impl>(std::move(space), machine)) {}
 Unwinder::~Unwinder() = default;
 Unwinder::Unwinder(Unwinder&&) noexcept = default;
 Unwinder& Unwinder::operator=(Unwinder&&) noexcept = default;

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "daemon/base/stack_sample.h"
+#include "daemon/unwind/machine.h"
 #include "daemon/unwind/stack.h"
 
 namespace gpuprof::unwind {
@@ -24,7 +25,8 @@ class Unwinder {
  public:
   static constexpr size_t kMaxFrames = 512;
 
-  explicit Unwinder(std::shared_ptr<AddressSpace> space);
+  // `machine` is what the samples are of: this one, but for recordings.
+  explicit Unwinder(std::shared_ptr<AddressSpace> space, Machine machine = kHostMachine);
   ~Unwinder();
   Unwinder(Unwinder&&) noexcept;
   Unwinder& operator=(Unwinder&&) noexcept;

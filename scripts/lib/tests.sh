@@ -61,7 +61,8 @@ run_portable_tests() {
 # so there is none to find; symbol_tables_test, whose fixture is x86-64's assembly; and the case that wants
 # a vdso, which the emulator does not map.
 emulated_tests=(
-  byte_reader_test proto_abi_test cfi_libdw_test hostile_cfi_test unwind_parts_test demangle_test line_check_test
+  byte_reader_test proto_abi_test cfi_libdw_test hostile_cfi_test unwind_parts_test recorded_stacks_test
+  unwind_aarch64_test demangle_test line_check_test
   cubin_image_test cubin_store_test cubin_oracle_test cubin_call_sites_test cubin_callers_test cubin_libdw_test
   cubin_malformed_test join_test pprof_test
 )

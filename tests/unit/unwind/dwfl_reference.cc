@@ -16,6 +16,7 @@ namespace gpuprof::unwind::test {
 struct DwflReference::State {
   Dwfl* dwfl = nullptr;
   pid_t pid = 0;
+  Machine machine = Machine::kX86_64;
   const Sample* sample = nullptr;
   std::vector<uint64_t> pcs;
 };
@@ -55,8 +56,9 @@ DwflReference::DwflReference(pid_t pid) : state_(std::make_unique<State>()) {
   attach();
 }
 
-DwflReference::DwflReference(const std::vector<RecordedModule>& modules)
+DwflReference::DwflReference(const std::vector<RecordedModule>& modules, Machine machine)
     : state_(std::make_unique<State>()) {
+  state_->machine = machine;
   state_->pid = 1;  // a number that libdwfl hands back; the process itself is never looked at
   state_->dwfl = dwfl_begin(&kCallbacks);
   if (state_->dwfl == nullptr) die("dwfl_begin");
@@ -88,10 +90,15 @@ void DwflReference::attach() {
       .set_initial_registers =
           [](Dwfl_Thread* thread, void* arg) {
             const Sample& s = *static_cast<State*>(arg)->sample;
-            Dwarf_Word regs[17];
-            for (int i = 0; i < 17; ++i) regs[i] = s.regs[static_cast<size_t>(i)];
+            if (static_cast<State*>(arg)->machine == Machine::kAarch64) {
+              // The bits of a return address that a signature may take: all above 48 (regno -2).
+              const Dwarf_Word signature = 0xffff'0000'0000'0000;
+              if (!dwfl_thread_state_registers(thread, -2, 1, &signature)) return false;
+              dwfl_thread_state_register_pc(thread, s.regs[32]);
+              return dwfl_thread_state_registers(thread, 0, 32, s.regs.data());
+            }
             dwfl_thread_state_register_pc(thread, s.regs[16]);
-            return dwfl_thread_state_registers(thread, 0, 17, regs);
+            return dwfl_thread_state_registers(thread, 0, 17, s.regs.data());
           },
       .detach = nullptr,
       .thread_detach = nullptr};

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/unwind/machine.h"
 #include "tests/unit/unwind/capture.h"
 
 namespace gpuprof::unwind::test {
@@ -23,7 +24,8 @@ struct RecordedModule {
 class DwflReference {
  public:
   explicit DwflReference(pid_t pid);
-  explicit DwflReference(const std::vector<RecordedModule>& modules);
+  explicit DwflReference(const std::vector<RecordedModule>& modules,
+                         Machine machine = Machine::kX86_64);
   ~DwflReference();
   // Leaf first, callers -1 as in RawStack.
   std::vector<uint64_t> unwind(const Sample& sample);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -195,35 +194,11 @@ class Recorder {
     return out;
   }
 
-  // Words that led an unwinder, or may, stay; all others (the program's data) become 1.
-  [[nodiscard]] uint64_t without_data(const Taken& taken, uint64_t word) {
-    const Recording::Stack& stack = taken.stack;
-    const bool on_stack =
-        word + kBelow >= stack.address() && word <= stack.address() + stack.bytes().size();
-    const bool led =
-        std::find(taken.libdwfl.begin(), taken.libdwfl.end(), word - 1) != taken.libdwfl.end();
-    return word == 0 || on_stack || led || space_->find(word) != nullptr ? word : 1;
-  }
-  void remove_data(const Taken& taken, std::string& bytes) {
-    for (size_t at = 0; at + 8 <= bytes.size(); at += 8) {
-      uint64_t word = 0;
-      std::memcpy(&word, &bytes[at], 8);
-      word = without_data(taken, word);
-      std::memcpy(&bytes[at], &word, 8);
-    }
-  }
-
   void add(Recording& out, const Taken& taken) {
     auto* to = out.add_stacks();
     *to = taken.stack;
-    for (int reg = 0; reg < 17; ++reg)
-      to->set_registers(reg, without_data(taken, taken.stack.registers(reg)));
-    remove_data(taken, *to->mutable_bytes());
-    remove_data(taken, *to->mutable_below());
-    to->mutable_pcs()->Assign(taken.ours.pcs.begin(), taken.ours.pcs.end());
-    to->mutable_libdwfl()->Assign(taken.libdwfl.begin(), taken.libdwfl.end());
-    to->set_end(end_name(taken.ours.end));
-    to->set_by_frame_pointer(taken.ours.by_frame_pointer);
+    add_result(*to, taken.ours, taken.libdwfl);
+    remove_data(*to, [this](uint64_t word) { return space_->find(word) != nullptr; });
   }
 
   Options options_;

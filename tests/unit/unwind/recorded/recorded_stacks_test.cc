@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <string>
 
 #include "tests/unit/unwind/recorded/recording.h"
@@ -34,13 +35,14 @@ constexpr Expected kCorpus[] = {
     {"python-3.10", 10, true, "", false},
     {"python-3.11", 10, true, "", false},
     {"python-3.12", 10, true, "", false},
+    {"aarch64", 10, true, "", false},
     {"python-3.13", 10, true, "", false},
     {"python-3.14", 10, true, "", false},
 };
 
-class RecordedStacks : public testing::TestWithParam<Expected> {};
+class RecordedCallers : public testing::TestWithParam<Expected> {};
 
-TEST_P(RecordedStacks, AreLibdwflsFrameByFrame) {
+TEST_P(RecordedCallers, AreLibdwflsFrameByFrame) {
   const Expected& expected = GetParam();
   const Recording recording =
       read_recording(std::string(STACK_RECORDINGS "/") + expected.name + ".zst");
@@ -69,6 +71,22 @@ TEST_P(RecordedStacks, AreLibdwflsFrameByFrame) {
   }
 }
 
+// Return addresses of another machine come with signatures in their upper bits.
+TEST(RecordedStacks, OfAarch64AreSigned) {
+  const Recording recording = read_recording(STACK_RECORDINGS "/aarch64.zst");
+  RecordedProcess process(recording);
+  size_t signatures = 0;
+  for (const Recording::Stack& stack : recording.stacks()) {
+    for (size_t at = 0; at + 8 <= stack.bytes().size(); at += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, stack.bytes().data() + at, 8);
+      const uint64_t address = word & ((uint64_t{1} << 48) - 1);
+      signatures += word != address && process.is_mapped(address);
+    }
+  }
+  EXPECT_GE(signatures, 40u);
+}
+
 std::string name_of(const testing::TestParamInfo<Expected>& test) {
   std::string name = test.param.name;
   std::replace_if(
@@ -76,7 +94,7 @@ std::string name_of(const testing::TestParamInfo<Expected>& test) {
       '_');
   return name;
 }
-INSTANTIATE_TEST_SUITE_P(Corpus, RecordedStacks, testing::ValuesIn(kCorpus), name_of);
+INSTANTIATE_TEST_SUITE_P(Corpus, RecordedCallers, testing::ValuesIn(kCorpus), name_of);
 
 }  // namespace
 }  // namespace gpuprof::unwind::test

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 
@@ -81,6 +82,34 @@ Agreement compare(const RawStack& ours, std::span<const uint64_t> libdwfl,
   return Agreement::kDifferent;
 }
 
+void add_result(Recording::Stack& stack, const RawStack& ours,
+                const std::vector<uint64_t>& libdwfl) {
+  stack.mutable_pcs()->Assign(ours.pcs.begin(), ours.pcs.end());
+  stack.mutable_libdwfl()->Assign(libdwfl.begin(), libdwfl.end());
+  stack.set_end(end_name(ours.end));
+  stack.set_by_frame_pointer(ours.by_frame_pointer);
+}
+
+void remove_data(Recording::Stack& stack, const std::function<bool(uint64_t)>& is_mapped) {
+  constexpr uint64_t kAddress = (uint64_t{1} << 48) - 1;  // less a signature (aarch64)
+  const auto without_data = [&](uint64_t word) {
+    const bool on_stack =
+        word + kBelow >= stack.address() && word <= stack.address() + stack.bytes().size();
+    const bool led = std::find(stack.libdwfl().begin(), stack.libdwfl().end(), word - 1) !=
+                     stack.libdwfl().end();
+    return word == 0 || on_stack || led || is_mapped(word & kAddress) ? word : 1;
+  };
+  for (uint64_t& word : *stack.mutable_registers()) word = without_data(word);
+  for (std::string* const bytes : {stack.mutable_bytes(), stack.mutable_below()}) {
+    for (size_t at = 0; at + 8 <= bytes->size(); at += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytes->data() + at, 8);
+      word = without_data(word);
+      std::memcpy(bytes->data() + at, &word, 8);
+    }
+  }
+}
+
 RecordedProcess::RecordedProcess(const Recording& recording) {
   std::vector<Mapping> mappings;
   std::vector<RecordedModule> modules;
@@ -99,6 +128,7 @@ RecordedProcess::RecordedProcess(const Recording& recording) {
       mapping.kind = MappingKind::kFile;
       mapping.path = file.name();
       mapping.file = *elf;
+      machine_ = (*elf)->machine();
       mapping.bias = (*elf)->bias(from.start(), from.file_offset()).value_or(from.start());
       if (!is_reported[from.file() - 1])
         modules.push_back({file.name(), file.image(), mapping.bias});
@@ -107,11 +137,11 @@ RecordedProcess::RecordedProcess(const Recording& recording) {
     mappings.push_back(std::move(mapping));
   }
   space_ = AddressSpace::of_mappings(std::move(mappings), files_);
-  reference_ = std::make_unique<DwflReference>(modules);
+  reference_ = std::make_unique<DwflReference>(modules, machine_);
 }
 
 RawStack RecordedProcess::ours(const Sample& sample) {
-  return Unwinder(space_).unwind(sample.view());
+  return Unwinder(space_, machine_).unwind(sample.view());
 }
 
 }  // namespace gpuprof::unwind::test

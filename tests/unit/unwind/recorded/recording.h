@@ -40,6 +40,12 @@ inline constexpr int kAgreementCount = 4;
 Agreement compare(const RawStack& ours, std::span<const uint64_t> libdwfl,
                   const std::function<bool(uint64_t)>& is_mapped);
 
+// What both unwinders made of a stack.
+void add_result(Recording::Stack& stack, const RawStack& ours,
+                const std::vector<uint64_t>& libdwfl);
+// Words that led an unwinder, or may, stay; all others (the program's data) become 1.
+void remove_data(Recording::Stack& stack, const std::function<bool(uint64_t)>& is_mapped);
+
 // A process that is over, as a recording tells it, for both unwinders.
 class RecordedProcess {
  public:
@@ -50,6 +56,7 @@ class RecordedProcess {
 
  private:
   FileCache files_;
+  Machine machine_ = Machine::kX86_64;
   std::shared_ptr<AddressSpace> space_;
   std::unique_ptr<DwflReference> reference_;
 };
