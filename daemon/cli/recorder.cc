@@ -449,6 +449,7 @@ Recorder::Cut Recorder::cut_window() {
 
 void Recorder::forget(ProcessId process) {
   const auto it = processes_.find(process);
+  if (it == processes_.end()) device_modules_.forget(process);
   if (it == processes_.end() || !it->second.exited) return;
   add_totals(it->second, forgotten_);
   if (forgotten_gpus_.size() < kMaxForgottenGpus)

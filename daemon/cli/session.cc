@@ -392,7 +392,12 @@ Recorder::Cut Session::cut_window() {
   constexpr int kRounds = 3;  // a flood has no end, and leases wait
   drain(kRounds);
   recorder_.advance(monotonic_ns());
-  return recorder_.cut_window();
+  Recorder::Cut cut = recorder_.cut_window();
+  // Those that could not be profiled have no record.
+  for (const auto& [id, target] : controlled_) {
+    if (target.forgotten && recorder_.find(id) == nullptr) cut.ended.push_back(id);
+  }
+  return cut;
 }
 
 void Session::forget(const std::vector<ProcessId>& ended) {

@@ -13,7 +13,8 @@
 namespace gpuprof::cli {
 namespace {
 
-constexpr uint64_t kDrainNs = 10'000'000;          // the rings hold some 500 ms of a busy node
+constexpr uint64_t kDrainNs = 10'000'000;  // the rings hold some 500 ms of a busy node
+constexpr uint64_t kShortestLastNs = 500'000'000;
 constexpr uint64_t kReadPatienceNs = 300'000'000;  // for the images that samples name
 constexpr uint64_t kRereadBudgetNs = 200'000'000;  // of a window: nothing is drained meanwhile
 
@@ -133,7 +134,7 @@ void WindowFiles::tick(Session& session, Console& console, const std::function<v
   const uint64_t begin = monotonic_ns();
   if (due_ns_ == 0) due_ns_ = session.started_ns() + length_ns_;
   take(writer_.collect(), console);
-  if (begin < due_ns_) return;
+  if (begin < due_ns_ || due_ns_ >= last_due_ns(session)) return;
   // The caller's loop goes on meanwhile: a disk that hangs must not hold up Ctrl-C.
   if (writer_.full()) {
     if (late_window_ != run_.windows.ended) ++run_.windows.late;
@@ -144,6 +145,13 @@ void WindowFiles::tick(Session& session, Console& console, const std::function<v
   if (begin < due_ns_ + kReadPatienceNs && session.recorder().device_modules().pending()) return;
   session.recorder().device_modules().allow_rereads(kRereadBudgetNs);
   end_window(session, meanwhile, before_forgetting);
+}
+
+// --duration 10m --window 1m are ten files: no eleventh one of the last records.
+uint64_t WindowFiles::last_due_ns(const Session& session) const {
+  if (!options_.duration) return UINT64_MAX;
+  return session.started_ns() + static_cast<uint64_t>(options_.duration->count()) -
+         std::min(length_ns_ / 2, kShortestLastNs);
 }
 
 void WindowFiles::end_window(Session& session, const std::function<void()>& meanwhile,

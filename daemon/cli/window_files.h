@@ -56,6 +56,7 @@ class WindowFiles {
   Result<std::string> write(WindowWriter::Series series, const std::string& name,
                             std::string_view bytes);
   [[nodiscard]] std::string profile_name(time_t when) const;
+  [[nodiscard]] uint64_t last_due_ns(const Session& session) const;
   void end_window(Session& session, const std::function<void()>& meanwhile,
                   const std::function<void()>& before_forgetting);
   void add_window(Session& session, const join::JoinResult& result, const join::StackTable& stacks,

@@ -77,7 +77,7 @@ def duration_of(path):
     return found[9], found[10]
 
 
-def check_windows(windows, least):
+def check_windows(windows, least, owner=None):
     """The files' names, owners and times; that each window's counts add up, and all of them to the total."""
     summaries = windows.summaries
     check(len(windows.files) >= least, f"{len(windows.files)} profiles: nothing is tested")
@@ -102,7 +102,7 @@ def check_windows(windows, least):
         start = datetime.datetime.fromtimestamp(window["start_unix_ns"] // 10**9)
         check(re.fullmatch(rf"gpu-{start:%Y%m%dT%H%M%S}%(-\d+)?\.pb\.gz", path.name), f"{path.name} of {start}")
         info = path.stat()
-        equal((info.st_mode & 0o7777, info.st_uid), (0o600, os.geteuid()), "mode and owner")
+        equal((info.st_mode & 0o7777, info.st_uid), (0o600, os.geteuid() if owner is None else owner), "mode and owner")
         equal(duration_of(path), (window["start_unix_ns"], window["duration_ns"]), "time and duration of the profile")
         profile = pprof_raw.load(path)
         equal(profile.total("gpu_executions"), window["executions"]["received"], f"executions in {path.name}")
@@ -253,6 +253,33 @@ def case_empty(build):
         equal(tally["ended"] - tally["empty"], len(list(windows.dir.glob("*.pb.gz"))), "windows with work and profiles")
         equal(summary["window"]["index"], tally["ended"], "the latest window")
         check(f"{tally['empty']} empty" in stderr, f"empty windows are not told: {stderr}")
+    finally:
+        bench.close()
+
+
+def case_duration(build):
+    """--duration is a multiple of --window: no window more of the last records. The files are the caller of sudo's, in
+    a directory that is closed to others, after the profiler gave up the right to enter it."""
+    bench = Bench(build)
+    try:
+        target = bench.start_target("--threads", 2, "--launches", 0, "--rate", 1000)
+        windows = Windows(bench)
+        bench.dir.chmod(0o755)
+        nobody = 65534
+        os.chown(windows.dir, nobody, nobody)
+        windows.dir.chmod(0o700)
+        done = subprocess.run(
+            [str(bench.daemon), "--pid", str(target.pid), *windows.options("600ms"), "--duration", "1800ms"],
+            env=bench.env(SUDO_UID=nobody, SUDO_GID=nobody), cwd=bench.dir, capture_output=True, text=True, timeout=PATIENCE,
+            check=False)
+        equal(done.returncode, 0, f"exit status: {done.stderr}")
+        windows.read()
+        equal([(path.stat().st_uid, path.stat().st_gid, path.stat().st_mode & 0o7777) for path in windows.dir.iterdir()],
+              [(nobody, nobody, 0o600)] * 6, "owner, group and mode of three profiles and three summaries")
+        check_windows(windows, 3, owner=nobody)
+        check_identity(windows.last["total"])
+        target.send_signal(signal.SIGTERM)
+        equal(target.wait(PATIENCE), 0, "the target's exit status")
     finally:
         bench.close()
 
