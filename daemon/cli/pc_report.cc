@@ -98,7 +98,7 @@ void write_pc_samples(JsonWriter& json, const join::PcAccounting& account,
   json.end_object();
   json.key("source");
   json.begin_object();
-  for (size_t i = 0; i < sources.by_status.size(); ++i)
+  for (size_t i = 1; i < sources.by_status.size(); ++i)
     json.field(cubin::source_status_name(static_cast<cubin::SourceStatus>(i)),
                sources.by_status[i]);
   json.field("folded", sources.folded);
@@ -243,7 +243,7 @@ std::vector<std::pair<const char*, std::string>> pc_rows(const PcResult& result)
       "lines",
       shares(
           [](size_t i) { return cubin::source_status_name(static_cast<cubin::SourceStatus>(i)); },
-          result.sources.by_status, 0));
+          result.sources.by_status, 1));
   out.emplace_back(
       "attribution",
       shares([](size_t i) { return join::pc_attrib_name(static_cast<join::PcAttrib>(i)); },

@@ -308,6 +308,7 @@ void Recorder::on_execs(const probe::EventSource& source, std::span<const gpupro
 void Recorder::on_name(const probe::EventSource& source, uint32_t kind, uint64_t id,
                        std::string_view name) {
   ProcessRecord* record = record_of(source);
+  if (record == nullptr) ++unconsumed_;
   if (record == nullptr) return;
   if (kind == GPUPROF_NAME_STALL) take_stall_name(*record, id, name);
   if (kind != GPUPROF_NAME_FUNCTION || record->kernel_names.contains(id)) return;
@@ -321,6 +322,7 @@ void Recorder::on_name(const probe::EventSource& source, uint32_t kind, uint64_t
 
 void Recorder::on_device(const probe::EventSource& source, const gpuprof_device_v1& device) {
   ProcessRecord* record = record_of(source);
+  if (record == nullptr) ++unconsumed_;
   if (record == nullptr) return;
   if (record->devices.size() < kMaxDevices || record->devices.contains(device.device_id))
     record->devices[device.device_id] = device;
@@ -364,6 +366,7 @@ void Recorder::apply_emitted(ProcessRecord& record, uint32_t probe, uint64_t tot
 
 void Recorder::on_drop(const probe::EventSource& source, const gpuprof_drop_v1& drop) {
   ProcessRecord* record = record_of(source);
+  if (record == nullptr) ++unconsumed_;
   if (record == nullptr) return;
   if (drop.drop_class == GPUPROF_DROP_FINAL_TOTAL) {
     apply_emitted(*record, drop.detail, drop.total);

@@ -81,6 +81,9 @@ class Recorder final : public probe::EventSink,
 
   // Programs that came when the table was full: they are not profiled.
   [[nodiscard]] uint64_t programs_refused() const { return programs_refused_; }
+  // Records that were decoded and are nobody's: of programs beyond the limit. Launches, executions,
+  // PC samples and windows of those are in the joiner's counts.
+  [[nodiscard]] uint64_t unconsumed() const { return unconsumed_; }
   // For the tests: how many processes' images are told apart at present.
   [[nodiscard]] size_t tracked_images() const { return exec_ids_.size(); }
 
@@ -184,6 +187,7 @@ class Recorder final : public probe::EventSink,
   Totals forgotten_;  // of processes that were forgotten, as the next two
   std::set<GpuUuid> forgotten_gpus_;
   size_t forgotten_nameless_ = 0;
+  uint64_t unconsumed_ = 0;
 };
 
 }  // namespace gpuprof::cli

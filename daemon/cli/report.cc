@@ -289,6 +289,9 @@ std::string human_summary(const Session& session, const join::JoinResult& result
     for (const auto& [name, text] : pc_rows(pc_total(session, result, assembled, run)))
       row(name, text);
   }
+  if (assembled.labels_suppressed > 0)
+    row("labels", grouped(assembled.labels_suppressed) +
+                      " samples lack a label that has more values than are kept");
   const uint64_t lost = sum(account.lost_ring) + sum(account.lost_shim) + account.evicted;
   row("lost", lost == 0
                   ? "nothing"
@@ -443,6 +446,7 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
   write_join(json, result.stats);
   json.field("programs_refused", const_cast<Session&>(session).recorder().programs_refused());
   json.field("labels_suppressed", assembled.labels_suppressed);
+  json.field("unconsumed", const_cast<Session&>(session).recorder().unconsumed());
   json.end_object();
   if (session.options().tier > GPUPROF_TIER_TRACE) {
     json.key("cubin_store");

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <numeric>
 
+#include "daemon/probe/usdt_notes.h"
+
 namespace gpuprof::cli {
 namespace {
 
@@ -138,6 +140,12 @@ void write_rings(JsonWriter& json, const probe::ProbeCounters& counters) {
   json.field("duplicate_records", counters.duplicate_records);
   json.field("late_records", counters.late_records);
   json.field("malformed", counters.malformed);
+  json.field("unknown_probes", counters.unknown_probes);
+  json.key("records");
+  json.begin_object();
+  for (uint32_t probe = 1; probe < GPUPROF_PROBE_AUTOARM; ++probe)
+    json.field(probe::probe_name(probe), counters.delivered[probe]);
+  json.end_object();
   json.field("names_incomplete", counters.names_incomplete);
   json.key("bpf");
   json.begin_object();

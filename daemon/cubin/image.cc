@@ -46,6 +46,8 @@ uint64_t name_hash(std::string_view name) { return std::hash<std::string_view>()
 
 const char* source_status_name(SourceStatus status) {
   switch (status) {
+    case SourceStatus::kInvalid:
+      return "";
     case SourceStatus::kResolved:
       return "resolved";
     case SourceStatus::kNoLineInfo:

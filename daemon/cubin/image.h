@@ -19,12 +19,14 @@ namespace gpuprof::cubin {
 
 // The values of the label gpu_src_status.
 enum class SourceStatus : uint8_t {
-  kResolved,    // a line of the table covers the PC, or a call that leads to it
-  kNoLineInfo,  // the function is known, no line is
-  kNoModule,    // no image for the sample's key (join's finding, never resolve()'s)
-  kUnmapped,    // the image does not have the function, or the PC lies beyond its end
+  kInvalid = 0,  // nothing was asked: never a result
+  kResolved,     // a line of the table covers the PC, or a call that leads to it
+  kNoLineInfo,   // the function is known, no line is
+  kNoModule,     // no image for the sample's key (join's finding, never resolve()'s)
+  kUnmapped,     // the image does not have the function, or the PC lies beyond its end
 };
-// "resolved", "no-lineinfo", "no-module", "unmapped".
+inline constexpr size_t kSourceStatusCount = 5;
+// "resolved", "no-lineinfo", "no-module", "unmapped"; "" for kInvalid.
 const char* source_status_name(SourceStatus status);
 
 // One function on the way from an instruction up to its kernel. Views into the Image.

@@ -62,8 +62,8 @@ struct AssembleOptions {
 // PC samples (StallKind::kStalled) of one process by what is known of their instructions. Their sum
 // is the window's PcAccounting::samples.
 struct SourceCounts {
-  std::array<uint64_t, 4> by_status{};  // by cubin::SourceStatus
-  uint64_t folded = 0;                  // they lost their instruction to a bound
+  std::array<uint64_t, cubin::kSourceStatusCount> by_status{};  // by cubin::SourceStatus
+  uint64_t folded = 0;  // they lost their instruction to a bound
 
   [[nodiscard]] uint64_t of(cubin::SourceStatus status) const {
     return by_status[static_cast<size_t>(status)];

@@ -175,7 +175,7 @@ void Joiner::Impl::add_exec(uint32_t slot, Process& p, const gpuprof_exec_v1& ex
   const uint64_t time_ns = duration_ns(exec);
   const Serialized serialized = p.sampling
                                     ? p.sampling->at(exec.device_id, exec.context_id, exec.start_ns)
-                                    : Serialized::kFalse;
+                                    : Serialized::kUnknown;
   const ClassKey key = class_key(slot, exec, serialized);
   if (p.last_class == UINT32_MAX || !(key == p.last_key)) {
     p.last_class = window_.classify(key, p.classes);

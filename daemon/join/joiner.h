@@ -41,7 +41,7 @@ struct Row {
   Unmatched reason = Unmatched::kNone;
   uint8_t kind = 0;       // enum gpuprof_kind; GPUPROF_KIND_INVALID: folded, shown as [other]
   uint8_t copy_kind = 0;  // enum gpuprof_copy_kind
-  Serialized serialized = Serialized::kFalse;
+  Serialized serialized = Serialized::kUnknown;
   uint32_t device_id = 0;  // these four may be kFolded
   uint32_t context_id = 0;
   uint32_t stream_id = 0;

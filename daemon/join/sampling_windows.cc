@@ -70,7 +70,6 @@ void SamplingWindows::add(const gpuprof_window_v1& record) {
   ++counts_.records;
   Track* track = this->track(record);
   if (track == nullptr) {
-    refused_any_ = true;
     ++counts_.refused;
     return;
   }
@@ -135,8 +134,7 @@ Serialized SamplingWindows::at(uint32_t device_id, uint32_t context_id, uint64_t
   const auto track = std::find_if(tracks_.begin(), tracks_.end(), [&](const Track& candidate) {
     return candidate.context_id == context_id && candidate.device_id == device_id;
   });
-  if (track == tracks_.end())
-    return lost_any_ || refused_any_ ? Serialized::kUnknown : Serialized::kFalse;
+  if (track == tracks_.end()) return Serialized::kUnknown;
   if (track->is_unknown && start_ns >= track->last_ns) return Serialized::kUnknown;
   if (track->is_open && start_ns >= track->open_ns)
     return track->mode == kSerializedMode ? Serialized::kTrue : Serialized::kFalse;

@@ -12,7 +12,8 @@
 namespace gpuprof::join {
 
 // Did an execution run alone because of us: the label gpu_serialized.
-enum class Serialized : uint8_t { kFalse = 0, kTrue, kUnknown };
+// kUnknown is what is said before anything is known; kFalse is a proven gap.
+enum class Serialized : uint8_t { kUnknown = 0, kFalse, kTrue };
 // "false", "true", "unknown".
 const char* serialized_name(Serialized serialized);
 
@@ -24,8 +25,9 @@ struct SamplingRoom {
 
 // Windows come in order for each context, before the executions in them (these wait for a flush).
 // Where a record is missing nothing is known of any context from the last record that came of it to
-// the next: kUnknown, never a guess. Bounded, also for all processes: a few hostile ones take each
-// other's room, and leave every other process its reserve. One thread.
+// the next: kUnknown, never a guess, as of a context that no record ever came of. Bounded, also for
+// all processes: a few hostile ones take each other's room, and leave every other process its
+// reserve. One thread.
 class SamplingWindows {
  public:
   static constexpr size_t kMaxContexts = 256;
@@ -79,7 +81,6 @@ class SamplingWindows {
   WindowCounts counts_;
   uint32_t period_ = 0;
   bool lost_any_ = false;  // also of contexts that no record came of
-  bool refused_any_ = false;
 };
 
 }  // namespace gpuprof::join

@@ -23,7 +23,7 @@ struct ClassKey {
   uint32_t graph_id = 0;
   uint8_t kind = 0;  // GPUPROF_KIND_INVALID: [other]
   uint8_t copy_kind = 0;
-  Serialized serialized = Serialized::kFalse;
+  Serialized serialized = Serialized::kUnknown;
   uint8_t reserved = 0;
 
   friend bool operator==(const ClassKey&, const ClassKey&) = default;

@@ -171,6 +171,7 @@ struct ProbeSession::Impl {
   bool watching_all = false;
   uint64_t next_file = 1;
   uint64_t duplicate_attaches = 0;
+  uint64_t unknown_probes = 0;
   std::map<uint64_t, Attachment> attachments;                // by file number
   std::map<uint64_t, uint64_t> alias_of;                     // duplicate's number -> survivor's
   std::map<std::pair<dev_t, ino_t>, uint64_t> file_numbers;  // by what fstat says
@@ -255,7 +256,8 @@ Result<uint64_t> ProbeSession::attach(int shim_fd, std::string path) {
   Attachment attachment;
   auto image = read_shim_file(shim_fd);
   if (!image) return fail_with(image.error(), path);
-  auto sites = parse_usdt_notes(*image);
+  uint64_t unknown = 0;
+  auto sites = parse_usdt_notes(*image, &unknown);
   if (!sites) return fail_with(sites.error(), path);
   attachment.fd.reset(fcntl(shim_fd, F_DUPFD_CLOEXEC, 3));
   if (!attachment.fd.valid()) return fail_errno(Code::kIo, errno, path + ": F_DUPFD_CLOEXEC");
@@ -279,6 +281,7 @@ Result<uint64_t> ProbeSession::attach(int shim_fd, std::string path) {
   impl_->attachments.emplace(number, std::move(attachment));
   impl_->file_numbers.emplace(file, number);
   impl_->next_file++;
+  impl_->unknown_probes += unknown;
   return number;
 }
 
@@ -392,6 +395,7 @@ ProbeCounters ProbeSession::counters() const {
   ProbeCounters counters = impl_->decoder->counters();
   counters.bpf = impl_->programs->counters();
   counters.duplicate_attaches = impl_->duplicate_attaches;
+  counters.unknown_probes = impl_->unknown_probes;
   return counters;
 }
 

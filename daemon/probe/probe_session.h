@@ -71,6 +71,7 @@ struct ProbeCounters {
   uint64_t duplicate_attaches = 0;  // attaches found to be of an inode already attached, undone
   uint64_t late_records = 0;        // after their gap was counted as lost; not delivered
   uint64_t malformed = 0;           // ring entries refused by the daemon's own checks
+  uint64_t unknown_probes = 0;      // of attached files, left out: a newer ABI's
   uint64_t names_incomplete = 0;    // names given up: chunks missing, or too many at once
 };
 

@@ -83,6 +83,8 @@ class Parser {
  public:
   explicit Parser(std::span<const uint8_t> image) : image_(image) {}
 
+  [[nodiscard]] uint64_t unknown() const { return unknown_; }
+
   Result<std::vector<ProbeSite>> parse() {
     if (Status opened = open(); !opened) return tl::unexpected(opened.error());
     size_t section_count = 0;
@@ -179,7 +181,10 @@ class Parser {
     if (!provider || !name || !arguments) return corrupt("truncated note");
     if (*provider != GPUPROF_USDT_PROVIDER) return {};
     const auto known = std::find(kNames.begin() + 1, kNames.end(), *name);
-    if (known == kNames.end()) return {};
+    if (known == kNames.end()) {
+      ++unknown_;
+      return {};
+    }
     const auto probe = static_cast<gpuprof_probe>(known - kNames.begin());
     const std::string label(*name);
     if (*arguments != kArguments) return corrupt(label + " has unknown arguments");
@@ -226,6 +231,7 @@ class Parser {
   ElfHandle elf_;
   std::vector<GElf_Phdr> segments_;
   std::optional<uint64_t> base_;
+  uint64_t unknown_ = 0;
   std::array<ProbeSite, GPUPROF_PROBE_COUNT> sites_{};
 };
 
@@ -251,8 +257,11 @@ Result<std::vector<uint8_t>> read_shim_file(int fd) {
   return bytes;
 }
 
-Result<std::vector<ProbeSite>> parse_usdt_notes(std::span<const uint8_t> image) {
-  return Parser(image).parse();
+Result<std::vector<ProbeSite>> parse_usdt_notes(std::span<const uint8_t> image, uint64_t* unknown) {
+  Parser parser(image);
+  auto sites = parser.parse();
+  if (unknown != nullptr) *unknown = parser.unknown();
+  return sites;
 }
 
 bool is_shim_file(int fd) {

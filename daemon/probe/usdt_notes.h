@@ -32,10 +32,12 @@ inline constexpr uint64_t kMaxShimBytes = 64ull << 20;
 Result<std::vector<uint8_t>> read_shim_file(int fd);
 
 // Sites in the order of enum gpuprof_probe, at most one each. Names that this build does not know
-// are skipped (a newer shim may have _v2 probes). kCorrupt: malformed, a probe with two sites, with
-// other arguments than the ABI's, without a semaphore, or whose site is not a nop. kUnsupported:
-// not this machine's ELF. kNotFound: a probe that every shim has is missing.
-Result<std::vector<ProbeSite>> parse_usdt_notes(std::span<const uint8_t> image);
+// are skipped (a newer shim may have _v2 probes) and counted in `unknown`. kCorrupt: malformed, a
+// probe with two sites, with other arguments than the ABI's, without a semaphore, or whose site is
+// not a nop. kUnsupported: not this machine's ELF. kNotFound: a probe that every shim has is
+// missing.
+Result<std::vector<ProbeSite>> parse_usdt_notes(std::span<const uint8_t> image,
+                                                uint64_t* unknown = nullptr);
 
 // Is the file behind `fd` a shim, whatever its name? Reads all of it.
 bool is_shim_file(int fd);

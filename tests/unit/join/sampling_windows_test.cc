@@ -26,7 +26,7 @@ TEST(SamplingWindows, SerializedFromOpenToClose) {
   windows.add(window(kClose, 1, 200, kSerialized));
   EXPECT_EQ(at(windows, 199), Serialized::kTrue);
   EXPECT_EQ(at(windows, 200), Serialized::kFalse);
-  EXPECT_EQ(at(windows, 150, 2), Serialized::kFalse);  // another context
+  EXPECT_EQ(at(windows, 150, 2), Serialized::kUnknown);  // of another context nothing came
   windows.add(window(kOpen, 2, 300, kSerialized));
   windows.add(window(kClose, 2, 400, kSerialized));
   EXPECT_EQ(at(windows, 150), Serialized::kTrue);

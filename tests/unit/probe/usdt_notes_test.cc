@@ -77,9 +77,11 @@ TEST(UsdtNotes, OtherProvidersAndNewerProbesAreSkipped) {
   Image image = sites_library();
   replace(image, "window_v1\0"sv, "window_v2\0"sv);
   replace(image, "gpu_profiled\0module_v1"sv, "xpu_profiled\0module_v1"sv);
-  auto sites = parse_usdt_notes(image);
+  uint64_t unknown = 77;
+  auto sites = parse_usdt_notes(image, &unknown);
   ASSERT_TRUE(sites) << sites.error().message;
   EXPECT_EQ(sites->size(), GPUPROF_PROBE_COUNT - 3u);
+  EXPECT_EQ(unknown, 1u) << "of our provider's";
 }
 
 TEST(UsdtNotes, ARequiredProbeIsMissed) {
