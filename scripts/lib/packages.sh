@@ -8,7 +8,7 @@ packages_main=(
   clang libclang-rt-14-dev clang-format shellcheck binutils file
   llvm # yaml2obj too, which makes the fixtures of elfgate's tests
   protobuf-compiler libprotobuf-dev libcli11-dev libspdlog-dev libexpected-dev
-  libxxhash-dev libzstd-dev zlib1g-dev libbz2-dev liblzma-dev libcap-dev nettle-dev
+  libxxhash-dev libzstd-dev zlib1g-dev libbz2-dev liblzma-dev libcap-dev libcap2-bin nettle-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   debootstrap qemu-user-static # root file systems for the load proofs, and aarch64 in one
   g++-aarch64-linux-gnu lintian # gpu-profiled for aarch64, and the Debian packages

@@ -63,15 +63,15 @@ class Watch:
         os.close(self.fd)
 
 
-def start_hostile(bench, forgery, attack="none"):
+def start_hostile(bench, forgery, attack="none", *more):
     victim = bench.dir / "victim"
     victim.write_bytes(b"root's own\n" * 60000)  # as large as a memfd
     directory = bench.dir / f"disguise-{forgery}"
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     # A mount name space of its own: its bind mount ends with it.
     process = bench.spawn(
         ["unshare", "--mount", sys.executable, str(pathlib.Path(__file__).with_name("hostile.py")), str(bench.shim),
-         forgery, attack, "--victim", str(victim), "--directory", str(directory)],
+         forgery, attack, "--victim", str(victim), "--directory", str(directory), *more],
         bench.env(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     answer = process.stdout.readline().split()
     check(answer[:1] == ["ready"], f"hostile {forgery}: {answer}")

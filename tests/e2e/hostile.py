@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hostile process: maps the shim's file, offers a forged memfd, fires the probes with whatever it likes.
 
-    hostile.py SHIM FORGERY [ATTACK] [--victim FILE]
+    hostile.py SHIM FORGERY [ATTACK] [--victim FILE] [--image FILE]
 
 Prints "ready" when all is in place, then waits for a line, attacks, prints "done", and waits for the end
 of its input. Needs nothing but the standard library."""
@@ -179,6 +179,50 @@ def flood(probes, seconds_of_it=6):
     print(i, file=sys.stderr)
 
 
+MODULES_AT, MODULE_COUNT_AT = 8192, 76  # memfd_layout.h
+PRESENT, COPIED = 1, 2
+KEPT = []
+
+
+def module_entry(key, address, size, state=PRESENT, copy=0):
+    return struct.pack("<QQQQQII", key, address & (2**64 - 1), size, 0, copy, state, 0)
+
+
+def forged_modules(probes, fd, image):
+    """A module table that lies in every field, one after the other, an image that changes while it is read, one that is
+    right, and a PC sample of each."""
+    import threading
+    xxh3 = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
+    xxh3.restype, xxh3.argtypes = ctypes.c_uint64, [ctypes.c_void_p, ctypes.c_size_t]
+    good = ctypes.create_string_buffer(image, len(image))
+    # Large: no reader is done before the next byte changes.
+    changing = ctypes.create_string_buffer(image + bytes(32 << 20), len(image) + (32 << 20))
+    at, size = ctypes.addressof(good), len(image)
+    key = xxh3(at, size)
+    changing_key = xxh3(ctypes.addressof(changing), len(changing))
+    KEPT.extend((good, changing))  # the daemon reads them later
+    entries = [module_entry(1, 0xdead0000, size), module_entry(2, -4096, 8192), module_entry(3, 0xffffffff81000000, size),
+               module_entry(4, at, 1 << 40), module_entry(5, at, 0), module_entry(6, at, size),
+               module_entry(7, at, size, COPIED, 1 << 50), module_entry(changing_key, ctypes.addressof(changing), len(changing)),
+               module_entry(key, at, size)]
+    os.pwrite(fd, b"".join(entries), MODULES_AT)
+    os.pwrite(fd, struct.pack("<I", len(entries)), MODULE_COUNT_AT)
+
+    def change():
+        while True:
+            for place in range(len(image), len(changing), 1 << 20):
+                changing[place] = bytes([changing[place][0] + 1 & 255])
+
+    threading.Thread(target=change, daemon=True).start()
+    probes.fire("name_v1", name(5, b"chain"), 1)
+    stall = b"smsp__pcsamp_warps_issue_stalled_wait"
+    probes.fire("name_v1", struct.pack("<QIIIIQ", 0, 2, len(stall), 0, len(stall), 0) + stall.ljust(224, b"\0"), 1)
+    probes.fire("device_v1", struct.pack("<IIIIQQ16sIIII96s", 0, 1, 9, 0, 1, 1, b"", 0, 0, 0, 0, b"d"), 1)
+    probes.fire("exec_v1", execution(1, name=5), 1)
+    for entry in entries:
+        probes.fire("pc_sample_v1", entry[:8] + struct.pack("<QQIIIIIIII", 5, 1, 0x190, 0, 10, 0, 0, 0, 1, 0), 1)
+
+
 ATTACKS = {"calls": bad_calls, "records": bad_records, "flood": flood, "none": lambda probes: None}
 
 
@@ -186,7 +230,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("shim")
     parser.add_argument("forgery")
-    parser.add_argument("attack", nargs="?", default="none", choices=sorted(ATTACKS))
+    parser.add_argument("attack", nargs="?", default="none", choices=[*sorted(ATTACKS), "modules"])
+    parser.add_argument("--image")
     parser.add_argument("--victim")
     parser.add_argument("--directory")
     options = parser.parse_args()
@@ -194,7 +239,11 @@ def main():
     probes = Probes(options.shim)
     print("ready", fd, flush=True)
     sys.stdin.readline()
-    ATTACKS[options.attack](probes)
+    if options.attack == "modules":
+        with open(options.image, "rb") as file:
+            forged_modules(probes, fd, file.read())
+    else:
+        ATTACKS[options.attack](probes)
     print("done", flush=True)
     sys.stdin.readline()
 

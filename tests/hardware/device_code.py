@@ -167,7 +167,7 @@ def cuda_ranges(lines):
     on the same line: our own sources' style, not C++."""
     ranges = collections.defaultdict(list)
     for number, line in enumerate(lines, 1):
-        match = re.match(r"^__(?:global|device)__\b[^(;]*\b(\w+)\(", line)
+        match = re.match(r'^(?:extern "C" )?__(?:global|device)__\b[^(;]*\b(\w+)\(', line)
         if not match:
             continue
         last = number

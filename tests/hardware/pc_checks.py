@@ -58,6 +58,15 @@ def check_resolved(bench, name, samples, target=RESOLVED_TARGET):
     return part if user else None
 
 
+def check_keys(bench, name, summary):
+    """Every image whose key a PC record had was read, and is what the key says: gpu-profiled hashes it again."""
+    cubins = ((summary or {}).get("total", {}).get("pc_sampling") or {}).get("cubins", {})
+    failed = {reason: count for reason, count in cubins.get("failed", {}).items() if count}
+    sampled, read = cubins.get("sampled", 0), cubins.get("read", 0)
+    bench.report.require(f"{name}: images that have the hash which their PC records have", 0 < sampled == read and not failed,
+                         f"{read} of {sampled}" + (f", {failed}" if failed else ""), "all")
+
+
 def check_attribution(bench, name, samples, tier):
     """Serialized: by its launch's correlation. Continuous: never exact, never without a call path."""
     counts = code.by_label(samples, "gpu_pc_attrib")

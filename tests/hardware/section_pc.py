@@ -64,6 +64,7 @@ def continuous(bench, name, command, kernels, source, launchers, setup):
         return None
     profile, summary = w2.run_both(bench, f"{name} run, continuous", command, counts, options=CONTINUOUS)
     w2.check_launchers(bench, f"{name} run, continuous", profile, launchers)
+    pc_checks.check_keys(bench, f"{name} run, continuous", summary)
     start = check_both(bench, f"{name} run, continuous", profile, summary, kernels, [source])
     if profile is not None and code.marked_lines(source):
         pc_checks.check_hot_lines(bench, f"{name} run, continuous", code.pc_samples(profile), source, chains())
