@@ -154,6 +154,7 @@ class Recorder final : public probe::EventSink,
   static void add_totals(const ProcessRecord& record, Totals& out);
   void open_space(ProcessRecord& record);
   void open_layout(ProcessRecord& record);
+  static void keep_module_numbers(ProcessRecord& record);
   void find_python(ProcessRecord& record);
   void unwind(ProcessRecord& record, const StackSample& stack, const std::string& thread);
   static void add_thread_frame(Layout& layout, const std::string& thread,

@@ -146,12 +146,18 @@ TEST_F(RecorderTest, OldStacksKeepALibraryThatAnotherOneReplaced) {
   const uint64_t pc = reinterpret_cast<uint64_t>(where) + 64;
   ASSERT_TRUE(map(first));
   const uint64_t before = launch(3, pc);
+  // Of two modules the library is the second, as a window that is told now has seen them.
+  const uint64_t own = launch(3, reinterpret_cast<uint64_t>(&now_ns));
+  recorder_.resolve(id_, own);
+  const uint32_t number = recorder_.resolve(id_, before).module;
+  EXPECT_EQ(number, 1u);
   ASSERT_TRUE(map(second));
   recorder_.advance(now_ns() + 2'000'000'000);
   const uint64_t after = launch(3, pc);
   EXPECT_NE(before, after);
   EXPECT_EQ(module_of(id_, before), first);
   EXPECT_EQ(module_of(id_, after), second);
+  EXPECT_EQ(recorder_.resolve(id_, before).module, number);
   EXPECT_EQ(module_of(id_, before), first) << "and again";
   ::munmap(where, bytes);
   ::unlink(first.c_str());
