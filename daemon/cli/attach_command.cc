@@ -13,6 +13,7 @@
 #include "daemon/cli/result_files.h"
 #include "daemon/cli/session.h"
 #include "daemon/cli/signals.h"
+#include "daemon/cli/target_rows.h"
 #include "daemon/probe/usdt_notes.h"
 #include "daemon/target/process.h"
 #include "daemon/target/shim_file.h"
@@ -32,17 +33,6 @@ struct Found {
   std::vector<ProcessId> with_shim;
   std::vector<ProcessId> roots;
 };
-
-// Processes of a tree that use CUDA and have no shim, where others are profiled: their GPU work
-// will be missing.
-void tell_beside(const std::vector<std::string>& lines, Console& console) {
-  constexpr size_t kMostLines = 8;
-  for (size_t i = 0; i < lines.size() && i < kMostLines; ++i)
-    console.line("not profiled: " + lines[i]);
-  if (lines.size() > kMostLines)
-    console.line("not profiled: " + std::to_string(lines.size() - kMostLines) +
-                 " processes more (gpu-profiled doctor --pid shows them)");
-}
 
 // The shims in the named processes and in their children. A named process without a shim is fine
 // where a child has one (torchrun, a shell); else it is told why and left out.
@@ -74,17 +64,13 @@ Result<Found> find_targets(const Options& options, Console& console) {
     const size_t before = out.with_shim.size();
     auto own = look_at(pid);
     const std::vector<uint32_t> children = target::descendants(pid);
-    std::vector<std::string> beside;
-    if (!own && uses_cuda(pid)) beside.push_back(own.error().message);
-    for (const uint32_t child : children) {
-      if (auto ok = look_at(child); !ok && uses_cuda(child)) beside.push_back(ok.error().message);
-    }
+    // Those that use CUDA and have none are told by the session.
+    for (const uint32_t child : children) (void)look_at(child).has_value();
     if (out.with_shim.size() == before) {
       failures.push_back(own.error().code == Code::kNoTarget ? diagnose_no_shim(pid, children)
                                                              : own.error());
     } else {
       out.roots.push_back(*root);
-      tell_beside(beside, console);
     }
   }
   if (out.with_shim.empty()) {
@@ -171,6 +157,7 @@ int attach_command(const Options& options, Console& console) {
   const join::JoinResult result = (*session)->finish(kDisarmPatience, interrupted);
   if (result.rows.empty()) {
     if (auto why = (*session)->why_nothing()) {
+      tell_targets(**session, result, console);
       const std::string text = why->empty() ? "nothing was profiled; no file written" : *why;
       return fail_with_line(console, {Code::kNoTarget, 0, text}, kExitNothingProfiled);
     }

@@ -63,6 +63,7 @@ void Discovery::look(uint32_t pid, uint64_t now_ns) {
   auto file = target::ShimFile::find(pid, probe::is_shim_file);
   if (!file) {
     if (file.error().code == Code::kPermission) ++counts_.unreadable;
+    if (file.error().code == Code::kNoTarget) session_.consider(*id);
     return;
   }
   const auto attached = files_.find({file->device, file->inode});

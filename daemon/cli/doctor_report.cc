@@ -93,14 +93,16 @@ void write_process(JsonWriter& json, const ProcessCheck& process) {
 
 }  // namespace
 
-std::string process_table(std::span<const ProcessCheck> processes) {
+std::string process_table(std::span<const ProcessCheck> processes, Versions versions) {
   std::string out;
   row(out, "PID", "STATE", "COMMAND", "FINDING");
   for (const ProcessCheck& process : processes) {
     row(out, std::to_string(process.pid).c_str(), verdict_name(process.verdict),
         process.comm.c_str(), process.text);
     const std::string below(kIndent, ' ');
-    if (is_ready(process.verdict)) {
+    if (versions == Versions::kNone) {
+      // The summary has them.
+    } else if (is_ready(process.verdict)) {
       if (const std::string text = versions_of(process); !text.empty()) out += below + text + "\n";
     } else if (process.verdict != Verdict::kNoCuda) {
       const std::string driver = target::describe(process.driver);

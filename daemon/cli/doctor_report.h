@@ -12,8 +12,11 @@
 
 namespace gpuprof::cli {
 
-// A row a process and its warnings below it, with a head.
-std::string process_table(std::span<const ProcessCheck> processes);
+enum class Versions { kShown, kNone };
+
+// A row a process, what it runs on where that is asked for, and its warnings below it, with a head.
+std::string process_table(std::span<const ProcessCheck> processes,
+                          Versions versions = Versions::kShown);
 
 // One array of objects.
 void write_processes(JsonWriter& json, std::span<const ProcessCheck> processes);

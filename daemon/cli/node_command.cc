@@ -15,6 +15,7 @@
 #include "daemon/cli/result_files.h"
 #include "daemon/cli/session.h"
 #include "daemon/cli/signals.h"
+#include "daemon/cli/target_rows.h"
 
 namespace gpuprof::cli {
 namespace {
@@ -100,6 +101,7 @@ int node_command(const Options& options, Console& console) {
                              "doctor --pid PID tells why a process has none)"},
                             kExitNothingProfiled);
     if (auto why = (*session)->why_nothing()) {
+      tell_targets(**session, result, console);
       const std::string text = why->empty() ? "nothing was profiled; no file written" : *why;
       return fail_with_line(console, {Code::kNoTarget, 0, text}, kExitNothingProfiled);
     }

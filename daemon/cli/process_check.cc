@@ -21,16 +21,6 @@ namespace {
 constexpr uint32_t kLookAgainMs = 50;
 constexpr const char* kNoCuda = "does not use CUDA (libcuda is not mapped)";
 
-// The table has the process in a column of its own.
-std::string without_name(uint32_t pid, std::string line) {
-  const std::string name = "process " + std::to_string(pid);
-  if (!line.starts_with(name)) return line;
-  line.erase(0, name.size());
-  if (line.starts_with(':')) line.erase(0, 1);
-  if (line.starts_with(' ')) line.erase(0, 1);
-  return line;
-}
-
 uint64_t executions_of(const target::ShimStatus& status) {
   return status.probe_totals[GPUPROF_PROBE_EXEC];
 }
@@ -113,6 +103,7 @@ class Look {
  private:
   void say(Verdict verdict, const std::string& line) {
     out_.verdict = verdict;
+    out_.line = line;
     out_.text = without_name(out_.pid, line);
   }
   void warn(const std::string& line) { out_.warnings.push_back(without_name(out_.pid, line)); }
@@ -125,11 +116,8 @@ class Look {
     out_.driver = target::cuda_driver_of(*status, kernel_module_);
     out_.driver.of_opengl_driver = opengl;
     if (auto holder = channel.controller()) out_.controller = *holder;
-    say(verdict_of(*status), ready_text(*status));
-    if (auto trouble = explain_state(out_.pid, *status)) {
-      const bool failing = out_.verdict == Verdict::kIdle;
-      say(failing ? Verdict::kFailing : out_.verdict, trouble->message);
-    }
+    const PageVerdict page = judge_page(out_.pid, *status);
+    say(page.verdict, page.text.empty() ? ready_text(*status) : page.text);
     if (out_.verdict == Verdict::kBusy) name_cupti_users();
     if (out_.verdict == Verdict::kProfiled || out_.verdict == Verdict::kArmed || status->eager)
       warn_cupti_users(status->eager);
@@ -210,6 +198,8 @@ class Look {
     auto facts = injection_facts(out_.pid);
     if (!facts) return say(Verdict::kUnseen, facts.error().message);
     out_.fault = facts->library.fault;
+    out_.may_come =
+        no_shim_of(*facts) == NoShim::kBroken && facts->library.text.empty() && !facts->gpu_open;
     say(verdict_of(no_shim_of(*facts)), explain_no_shim(*facts));
   }
 
@@ -256,6 +246,24 @@ std::optional<target::ShimStatus> page_of(const ProcessCheck& process) {
 
 }  // namespace
 
+std::string without_name(uint32_t pid, std::string line) {
+  const std::string name = "process " + std::to_string(pid);
+  if (!line.starts_with(name)) return line;
+  line.erase(0, name.size());
+  if (line.starts_with(':')) line.erase(0, 1);
+  if (line.starts_with(' ')) line.erase(0, 1);
+  return line;
+}
+
+PageVerdict judge_page(uint32_t pid, const target::ShimStatus& status) {
+  PageVerdict out{verdict_of(status), ""};
+  if (auto trouble = explain_state(pid, status)) {
+    if (out.verdict == Verdict::kIdle) out.verdict = Verdict::kFailing;
+    out.text = std::move(trouble->message);
+  }
+  return out;
+}
+
 const char* verdict_name(Verdict verdict) {
   constexpr const char* kNames[] = {"profiled", "armed",     "idle",    "busy",    "failing",
                                     "declined", "inert",     "forked",  "broken",  "not-injected",
@@ -299,6 +307,12 @@ Result<std::vector<ProcessCheck>> check_tree(uint32_t pid, const std::string& ke
   return out;
 }
 
+std::string unrecorded_warning(uint64_t seconds) {
+  return "launches without a record for " + std::to_string(seconds) +
+         " s: CUPTI gives no activity; another tool may have taken it over: end that, or restart "
+         "the process";
+}
+
 void recheck_unrecorded(std::vector<ProcessCheck>& processes, uint32_t patience_ms) {
   const uint64_t deadline = monotonic_ns() + uint64_t{patience_ms} * 1'000'000;
   auto waits = [](const ProcessCheck& process) { return process.unrecorded; };
@@ -317,11 +331,7 @@ void recheck_unrecorded(std::vector<ProcessCheck>& processes, uint32_t patience_
     if (!process.unrecorded) continue;
     const auto now = page_of(process);
     process.unrecorded = now && launches_of(*now) > launches_of(*process.status);
-    if (process.unrecorded)
-      process.warnings.push_back(
-          "launches without a record for " + std::to_string(patience_ms / 1000) +
-          " s: CUPTI gives no activity; another tool may have taken it over: "
-          "end that, or restart the process");
+    if (process.unrecorded) process.warnings.push_back(unrecorded_warning(patience_ms / 1000));
   }
 }
 

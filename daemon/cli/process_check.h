@@ -47,6 +47,7 @@ struct ProcessCheck {
   std::string comm;
   Verdict verdict = Verdict::kUnseen;
   std::string text;                   // one line without the process's name: why, and what to do
+  std::string line;                   // the same with its name
   std::vector<std::string> warnings;  // likewise; they do not keep it from being profiled
   std::string shim;                   // the mapped file, printable; empty: none of its usual name
   doctor::LibraryFault fault = doctor::LibraryFault::kNone;  // kBroken
@@ -54,14 +55,28 @@ struct ProcessCheck {
   std::optional<target::ShimChannel::Controller> controller;
   std::vector<std::string> cupti_users;  // tools in it that may hold CUPTI
   target::CudaDriver driver;             // path empty: none is mapped, or it cannot be told
+  bool may_come = false;                 // kBroken, and may only not have called cuInit yet
   bool unrecorded = false;               // it is traced, has launched, and no execution came
 };
+
+// What the shim's page alone tells. `text`, a whole line, is empty where nothing is wrong.
+struct PageVerdict {
+  Verdict verdict = Verdict::kUnseen;
+  std::string text;
+};
+PageVerdict judge_page(uint32_t pid, const target::ShimStatus& status);
+
+// `line` without the process's name at its begin.
+std::string without_name(uint32_t pid, std::string line);
 
 // kNotFound: no such process.
 Result<ProcessCheck> check_process(uint32_t pid, const std::string& kernel_module);
 
 // The process and its descendants, parents first. kNotFound; kNoTarget: `pid` is a thread's.
 Result<std::vector<ProcessCheck>> check_tree(uint32_t pid, const std::string& kernel_module);
+
+// Of a process that launches and gives no records for so long.
+std::string unrecorded_warning(uint64_t seconds);
 
 // Looks again at those that are `unrecorded`, for `patience_ms` at most, and warns of the ones that
 // go on launching without a record.

@@ -9,6 +9,7 @@
 #include "daemon/cli/json_writer.h"
 #include "daemon/cli/pc_report.h"
 #include "daemon/cli/report_parts.h"
+#include "daemon/cli/target_rows.h"
 #include "daemon/cli/version.h"
 #include "daemon/target/text.h"
 
@@ -313,6 +314,7 @@ std::string human_summary(const Session& session, const join::JoinResult& result
   for (size_t i = 0; i < taken.size() && i < kMostTaken; ++i) row("not sampled", taken[i]);
   if (taken.size() > kMostTaken)
     row("not sampled", std::to_string(taken.size() - kMostTaken) + " more (--summary-json)");
+  out += target_table(target_rows(session, result), session.beside_left_out());
   if (!written.empty() && written != "/dev/stdout")
     row("open with", "go tool pprof -http=: " + written);
   return out;
@@ -439,6 +441,7 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
     json.end_object();
   }
   json.end_array();
+  write_targets(json, target_rows(session, result), session.beside_left_out());
   json.key("symbols");
   write_symbols(json, session.recorder().symbol_counts(), session.recorder().fetcher());
   json.key("join");

@@ -3,8 +3,11 @@
 // gpu-profiled run: start a command with the shim and profile it and its children.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/cli/command.h"
@@ -18,6 +21,7 @@
 #include "daemon/cli/session.h"
 #include "daemon/cli/shim_path.h"
 #include "daemon/cli/signals.h"
+#include "daemon/cli/target_rows.h"
 #include "daemon/target/process.h"
 #include "daemon/target/shim_file.h"
 
@@ -71,6 +75,7 @@ class Run {
   int only_wait();
   void forward_signals();
   void write_profile();
+  [[nodiscard]] std::string why_no_target() const;
   Status choose_libcuda(const Invoker& invoker);
   void tell_other_libcuda();
 
@@ -132,6 +137,18 @@ int Run::only_wait() {
   }
 }
 
+// No process loaded the shim.
+std::string Run::why_no_target() const {
+  const std::vector<ProcessCheck> beside = session_->beside();
+  const auto refused = std::ranges::find_if(
+      beside, [](const ProcessCheck& check) { return is_refused(check.verdict); });
+  if (libcuda_watch_.failure().empty() && refused != beside.end()) return refused->line;
+  return "the command never initialised CUDA (" +
+         (libcuda_watch_.failure().empty() ? "no process loaded the shim"
+                                           : libcuda_watch_.failure()) +
+         ")";
+}
+
 void Run::write_profile() {
   const join::JoinResult result = session_->finish(kDisarmPatience, [this] {
     forward_signals();
@@ -139,14 +156,13 @@ void Run::write_profile() {
   });
   tell_other_libcuda();
   if (result.rows.empty() && !session_->any_target()) {
-    console_.line("nothing could be profiled: the command never initialised CUDA (" +
-                  (libcuda_watch_.failure().empty() ? "no process loaded the shim"
-                                                    : libcuda_watch_.failure()) +
-                  "); no file written");
+    tell_targets(*session_, result, console_);
+    console_.line("nothing could be profiled: " + why_no_target() + "; no file written");
     return;
   }
   if (result.rows.empty()) {
     if (auto why = session_->why_nothing()) {
+      tell_targets(*session_, result, console_);
       console_.line("nothing could be profiled" + (why->empty() ? "" : ": " + *why) +
                     "; no file written");
       return;

@@ -80,7 +80,10 @@ Status Session::attach(const target::ShimFile& file) {
   return {};
 }
 
-Status Session::watch(ProcessId process) { return probes_->watch(process); }
+Status Session::watch(ProcessId process) {
+  trees_.add(process);
+  return probes_->watch(process);
+}
 
 target::ControlRequest Session::request() const {
   target::ControlRequest out;
@@ -119,7 +122,9 @@ Status Session::adopt(ProcessId process, std::optional<int> memfd_hint, bool was
   }
   target.pidfd = std::move(*pidfd);
   exits_.add(target);
+  trees_.add(process);
   auto ok = take_control(target, memfd_hint, was_running);
+  if (const auto stat = target::process_stat(process.pid); !ok && stat) target.comm = stat->comm;
   if (!ok && ok.error().code != Code::kNotFound) target.trouble = ok.error().message;
   if (!target.channel) return ok;
   target.care.begin(monotonic_ns(), living_.size());
@@ -226,6 +231,7 @@ void Session::retire_images_before(ProcessId process) {
         recorder_.set_totals(id, *status);
       }
     }
+    judge(target);
     // One process may become a thousand programs before it ends.
     target.channel.reset();
     target.pidfd.reset();
@@ -278,6 +284,7 @@ void Session::note_exit(Controlled& target) {
       recorder_.set_totals(target.id, *status);
     }
   }
+  judge(target);
   probes_->forget(target.id.process());
   recorder_.process_exited(target.id);
   // Thousands of short processes may pass before the profile is written. The memfd is also the last
@@ -311,6 +318,7 @@ void Session::look_after(Controlled& target, uint64_t now_ns) {
   take_status(target, *status);
   if (status->state == GPUPROF_STATE_TRACING || status->state == GPUPROF_STATE_TRACING_PC) {
     if (target.armed_ns == 0) target.armed_ns = now_ns;
+    look_for_records(target, now_ns);
     target.trouble.clear();
     return;
   }
@@ -351,6 +359,7 @@ void Session::tick(milliseconds wait) {
   for (Controlled* target : living_) look_after(*target, now);
   share_gpus(now);
   tell_yielded(now);
+  if (!finishing_) look_at_trees(now);
 }
 
 uint64_t Session::observed_ns() const {
@@ -421,6 +430,7 @@ join::JoinResult Session::finish(milliseconds patience, const std::function<bool
     if (auto status = target.channel->read_status()) take_status(target, *status);
     look_for_cupti_copies(target);  // what was loaded meanwhile
   }
+  judge_all();
   finishing_ = true;
   for (auto& [id, target] : controlled_) give_up_gpus(target);
   for (auto& [id, target] : controlled_) {

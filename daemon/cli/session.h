@@ -25,6 +25,7 @@
 #include "daemon/cli/options.h"
 #include "daemon/cli/recorder.h"
 #include "daemon/cli/trace_gaps.h"
+#include "daemon/cli/tree_watch.h"
 #include "daemon/join/joiner.h"
 #include "daemon/probe/probe_session.h"
 #include "daemon/target/gpu_arbiter.h"
@@ -36,6 +37,15 @@ namespace gpuprof::cli {
 // A hostile program can say as often as it likes that it was injected, and each look at it may cost
 // ShimChannel's patience: the leases of the others need the time.
 inline constexpr uint32_t kMaxAdoptAttempts = 4;
+
+// Launches that no execution was recorded of, as long as there was none at all.
+struct Unrecorded {
+  uint64_t records = 0;   // of the shim, at the begin
+  uint64_t launches = 0;  // likewise, then at `since_ns`
+  uint64_t since_ns = 0;  // CLOCK_MONOTONIC
+  bool begun = false;
+  bool over = false;  // one came, or it was told
+};
 
 // One program of a process whose shim we control, or tried to.
 struct Controlled {
@@ -59,6 +69,13 @@ struct Controlled {
   bool was_running = false;          // it was there before us
   bool armed_late = false;           // armed by us, not by its own environment
   bool exited = false;
+  // Of the table at the end, once it has ended or the run: as doctor says it, of this run.
+  bool judged = false;
+  Verdict verdict = Verdict::kUnseen;
+  std::string finding;  // a whole line; empty: nothing is wrong
+  std::vector<std::string> warnings;
+  std::string comm;  // where it was refused
+  Unrecorded unrecorded;
   bool forgotten = false;  // its records are drained and its books closed
   bool trouble_told = false;
   bool pc_refusal_told = false;
@@ -88,6 +105,9 @@ class Session {
   Status watch_all() { return probes_->watch_all(true); }
   // Takes control of a process's shim and arms it. Errors say why it cannot be profiled.
   Status adopt(ProcessId process, std::optional<int> memfd_hint, bool was_running);
+
+  // A process that has no shim, and belongs to no tree of ours: does it use CUDA?
+  void consider(ProcessId process);
 
   // With --yield: SIGUSR1 disarms all targets, and those to come, so that other clients of CUPTI
   // can subscribe in them; SIGUSR2 arms them again. False: another signal, or no --yield.
@@ -122,6 +142,11 @@ class Session {
   [[nodiscard]] const probe::ProbeSession& probes() const { return *probes_; }
   [[nodiscard]] uint64_t started_ns() const { return started_ns_; }
   [[nodiscard]] uint64_t ended_ns() const { return ended_ns_; }
+  // Processes that use CUDA and whose shim is not ours to control, or that have none; in doctor's
+  // words. beside_left_out(): more of them.
+  [[nodiscard]] std::vector<ProcessCheck> beside() const;
+  [[nodiscard]] uint64_t beside_left_out() const { return trees_.more(); }
+
   // From the start to the end, or to now.
   [[nodiscard]] uint64_t observed_ns() const;
 
@@ -145,6 +170,13 @@ class Session {
   void take_back();
   void tell_yielded(uint64_t now_ns);
   [[nodiscard]] bool yield_pending() const { return yielded_ns_ != 0 && !yield_told_; }
+  // session_trees.cc
+  [[nodiscard]] bool is_ours(ProcessId process) const;
+  void look_at_trees(uint64_t now_ns);
+  void tell_beside();
+  void look_for_records(Controlled& target, uint64_t now_ns);
+  static void judge(Controlled& target);
+  void judge_all();
   // session_copies.cc
   void look_for_cupti_copies(Controlled& target);
   void note_exit(Controlled& target);
@@ -179,6 +211,9 @@ class Session {
   bool yield_delay_told_ = false;
   uint64_t forgotten_ = 0;         // targets
   bool forgotten_traced_ = false;  // one of them
+  TreeWatch trees_;
+  size_t beside_told_ = 0;
+  bool unrecorded_told_ = false;
   bool finishing_ = false;
   bool poll_failure_told_ = false;
   uint64_t started_ns_ = 0;

@@ -126,24 +126,41 @@ Result<ProcessId> process_id(uint32_t pid) {
   return ProcessId{pid, stat->start_ticks};
 }
 
-std::vector<uint32_t> descendants(uint32_t pid) {
+std::vector<ProcessStat> process_tree(std::span<const ProcessId> roots) {
+  std::unordered_map<uint32_t, ProcessStat> living;
   std::unordered_multimap<uint32_t, uint32_t> children;
   const std::unique_ptr<DIR, CloseDir> dir(::opendir("/proc"));
-  if (!dir) return {};
-  while (const dirent* entry = ::readdir(dir.get())) {
+  while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr) {
     uint32_t number = 0;
     std::string_view name = entry->d_name;
     if (!take_number(name, number) || !name.empty()) continue;
-    if (auto stat = process_stat(number)) children.emplace(stat->parent, number);
+    auto stat = process_stat(number);
+    if (!stat) continue;
+    children.emplace(stat->parent, number);
+    living.emplace(number, std::move(*stat));
   }
-  std::vector<uint32_t> out{pid};
-  for (size_t at = 0; at < out.size(); ++at) {  // the tree is finite: each pid has one parent
-    const auto [first, last] = children.equal_range(out[at]);
-    for (auto it = first; it != last; ++it) {
-      if (std::find(out.begin(), out.end(), it->second) == out.end()) out.push_back(it->second);
-    }
+  std::vector<ProcessStat> out;
+  const auto take = [&](uint32_t pid) {
+    auto node = living.extract(pid);  // so each once
+    if (!node.empty()) out.push_back(std::move(node.mapped()));
+  };
+  for (const ProcessId& root : roots) {
+    const auto at = living.find(root.pid);
+    if (at != living.end() && at->second.start_ticks == root.start_ticks) take(root.pid);
   }
-  out.erase(out.begin());
+  for (size_t at = 0; at < out.size(); ++at) {
+    const auto [first, last] = children.equal_range(out[at].pid);
+    for (auto it = first; it != last; ++it) take(it->second);
+  }
+  return out;
+}
+
+std::vector<uint32_t> descendants(uint32_t pid) {
+  const auto root = process_id(pid);
+  if (!root) return {};
+  std::vector<uint32_t> out;
+  for (const ProcessStat& stat : process_tree(std::span(&*root, 1))) out.push_back(stat.pid);
+  if (!out.empty()) out.erase(out.begin());  // itself
   return out;
 }
 

@@ -38,6 +38,9 @@ std::optional<ProcessStat> parse_stat(std::string_view line);
 Result<ProcessStat> process_stat(uint32_t pid);
 Result<ProcessId> process_id(uint32_t pid);
 
+// Those of `roots` that live, and all their living descendants; each once.
+std::vector<ProcessStat> process_tree(std::span<const ProcessId> roots);
+
 // All living descendants of `pid`, parents before their children, without `pid`.
 std::vector<uint32_t> descendants(uint32_t pid);
 

@@ -90,6 +90,15 @@ def mount_all(wanted):
         mount("-o", "remount,bind,ro", root)
 
 
+def enter_user_namespace():
+    """One of its own, with our user as its only one."""
+    uid, gid = os.geteuid(), os.getegid()
+    must(libc.unshare(0x10000000), "a user namespace")  # CLONE_NEWUSER
+    pathlib.Path("/proc/self/setgroups").write_text("deny")
+    pathlib.Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
+    pathlib.Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+
+
 def give_up_rights(wanted):
     mask, uid = mask_of(wanted["capabilities"]), wanted["uid"]
     for number in range(len(CAPABILITIES)):
@@ -107,14 +116,18 @@ def give_up_rights(wanted):
 
 def enter(wanted):
     """Becomes wanted["command"]: in `root`, a folder to mount on, with `image` as its files and `system` and
-    `volumes` on them; as `uid` with `capabilities`, `no_new_privileges`, and the default seccomp profile."""
+    `volumes` on them; as `uid` with `capabilities`, `no_new_privileges`, and the default seccomp profile. Or, with
+    `user_namespace`, as root of one."""
     code = filter_of(wanted["capabilities"])
     mount_all(wanted)
+    if wanted.get("user_namespace"):
+        enter_user_namespace()  # not from a chroot
     os.chroot(wanted["root"])
     os.chdir(wanted["directory"])
     if not wanted["no_new_privileges"]:  # then it is installed by who may do so without
         must(libc.prctl(PR_SET_SECCOMP, 2, filter_argument(code), 0, 0), "seccomp")
-    give_up_rights(wanted)
+    if not wanted.get("user_namespace"):
+        give_up_rights(wanted)
     if wanted["no_new_privileges"]:
         must(libc.prctl(PR_SET_SECCOMP, 2, filter_argument(code), 0, 0), "seccomp")
     os.execvpe(wanted["command"][0], wanted["command"], wanted["environment"])

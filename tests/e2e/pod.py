@@ -96,7 +96,11 @@ class Engine:
         return self.volumes[name]
 
     def start(self, container, mounts, command, processes=None, uid=None, environment=None, **options):
-        """A container of a pod: `mounts` are (folder, path, read-only), `processes` a process of the process
+        """A container of a pod: as command(); `options` are of the process."""
+        return self.bench.spawn(self.command(container, mounts, command, processes, uid, environment), dict(os.environ), **options)
+
+    def command(self, container, mounts, command, processes=None, uid=None, environment=None, user_namespace=False):
+        """What starts a container of a pod: `mounts` are (folder, path, read-only), `processes` a process of the process
         namespace to join (None: the node's)."""
         security = container.get("securityContext", {})
         image = self.images[container["image"]]
@@ -114,6 +118,7 @@ class Engine:
             "read_only": security.get("readOnlyRootFilesystem", False),
             "uid": security.get("runAsUser", 0) if uid is None else uid,
             "capabilities": security.get("capabilities", {}).get("add", []),
+            "user_namespace": user_namespace,
             "no_new_privileges": not security.get("allowPrivilegeEscalation", True),
             "environment": {"PATH": image["path"], **{e["name"]: e["value"] for e in container.get("env", [])},
                             **(environment or {})},
@@ -121,8 +126,8 @@ class Engine:
         description = self.bench.dir / f"container-{self.started}.json"
         description.write_text(json.dumps(wanted))
         join = ["nsenter", f"--pid=/proc/{processes}/ns/pid", "--"] if processes else []
-        return self.bench.spawn([*join, "unshare", "--mount", "--ipc", "--uts", "--net", "--", sys.executable,
-                                 str(pathlib.Path(__file__).parent / "container.py"), str(description)], dict(os.environ), **options)
+        return [*join, "unshare", "--mount", "--ipc", "--uts", "--net", "--", sys.executable,
+                str(pathlib.Path(__file__).parent / "container.py"), str(description)]
 
     def pause(self):
         """The first process of a pod's process namespace; its number here."""

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <span>
+#include <vector>
 
 namespace gpuprof::target {
 namespace {
@@ -72,6 +74,18 @@ TEST(Descendants, FindsChildAndGrandchild) {
   EXPECT_NE(at(grandchild), found.end());
   EXPECT_LT(at(child), at(grandchild));
   EXPECT_EQ(at(::getpid()), found.end());
+  // Each once, also where a root is another one's child; a number that is another process's now is
+  // none.
+  const ProcessId self = *process_id(static_cast<uint32_t>(::getpid()));
+  const std::vector<ProcessId> roots = {
+      self,
+      *process_id(static_cast<uint32_t>(grandchild)),
+      {static_cast<uint32_t>(child), self.start_ticks + 1'000'000}};
+  std::vector<uint32_t> tree;
+  for (const ProcessStat& stat : process_tree(roots)) tree.push_back(stat.pid);
+  for (const pid_t pid : {::getpid(), child, grandchild})
+    EXPECT_EQ(std::count(tree.begin(), tree.end(), static_cast<uint32_t>(pid)), 1) << pid;
+  EXPECT_TRUE(process_tree(std::span(&roots[2], 1)).empty());
   ::close(stop[1]);
   ::waitpid(child, nullptr, 0);
 }
