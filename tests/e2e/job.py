@@ -17,7 +17,7 @@ from bench import PATIENCE, Bench, check, check_accounting, equal, memfds, read_
 from cgroups import Cgroups, container_id, pod_uid
 from pod import SHIM, Engine
 
-FORKED, SPAWNED, LAUNCHES = 8, 8, 60
+FORKED, SPAWNED, LAUNCHES = 8, 8, 200  # for 2 s, that all are armed meanwhile
 PROCESSES = 1 + FORKED + SPAWNED
 # name: (cgroup, pod uid)
 CONTAINERS = {

@@ -40,7 +40,7 @@ bool work(const std::string& name, long launches) {
     if (cuLaunchKernel(kernels[0].function, 1, 1, 1, 32, 1, 1, 0, nullptr, parameters, nullptr) !=
         CUDA_SUCCESS)
       return false;
-    usleep(2000);
+    usleep(10'000);
   }
   fake_cuda_drain();
   return true;
