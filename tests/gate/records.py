@@ -2,13 +2,13 @@
 """End-to-end half of 12: every probe and drop class of proto/usdt_abi.h arrives, is decoded and is consumed."""
 import pathlib
 import re
-import signal
+import subprocess
 
 import pc_checks
 import pc_sampling
 import pprof_raw
-from bench import PATIENCE, check, check_identity, emitted, equal, memfds, status_page, wait_for
-from frames import CONTINUOUS, SESSIONS
+from bench import check, check_identity, equal, status_page, wait_for_memfd
+from frames import CONTINUOUS
 
 ABI = (pathlib.Path(__file__).resolve().parents[2] / "proto/usdt_abi.h").read_text()
 PROBE_TOTALS_AT, DROP_TOTALS_AT = 136, 264  # in gpuprof_status_page
@@ -96,7 +96,26 @@ def check_every_drop(bench):
         check_drops(summary, dropped, due)
         check_identity(summary["total"])
         check_consumed(summary)
-    return {name for _, due in FAULTS for name in due}
+    return {name for _, due in FAULTS for name in due} | check_names_and_clock(bench)
+
+
+def check_names_and_clock(bench):
+    """A kernel's name beyond the most that is kept, and a clock that is set while it runs."""
+    due = ("name_cut", "clock_step")
+    session = bench.dir / "drops.session"
+    session.write_text(f"kernel long function={'a' * 17_000} duration=10us\nthread first on=main\n  rate 2000\n  loop 1000000\n    path a/b\n"
+                       "    launch long\n  end\n")
+    steps = ",".join(f"{1500 + 1000 * i}:{i % 2 * 5_000_000_000}" for i in range(1, 60))
+    env = bench.env(CUDA_INJECTION64_PATH=bench.shim, FAKE_CUDA_TRUTH=bench.truth_file(), STEP_CLOCK=steps,
+                    LD_PRELOAD=bench.preload(bench.build / "tests/e2e/workload/libworkload_step_clock.so"))
+    target = bench.spawn(bench.player(session), env, stdout=subprocess.DEVNULL)
+    wait_for_memfd(target.pid)
+    summary, _, dropped = attach(bench, target, 5000)
+    pc_sampling.end_session(bench, target)
+    check_drops(summary, dropped, due)
+    check_identity(summary["total"])
+    check_consumed(summary)
+    return set(due)
 
 
 def start_faulty(bench, settings):
