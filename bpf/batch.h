@@ -116,7 +116,8 @@ static __always_inline int begin_hit(struct user_regs *ctx, struct hit *hit, u32
 	u32 probe = cookie & ((1u << GPUPROF_COOKIE_PROBE_BITS) - 1);
 	u32 records = (u32)ARG2(ctx);
 	struct task_struct *task = (void *)bpf_get_current_task();
-	u32 size, mine;
+	enum standing standing;
+	u32 size;
 
 	identify(task, &hit->who);
 	if (!hit->who.pid) {
@@ -124,9 +125,9 @@ static __always_inline int begin_hit(struct user_regs *ctx, struct hit *hit, u32
 		return 0;
 	}
 	/* A new process is always told: the daemon decides what it is. */
-	mine = watch_all || is_watched(&hit->who);
-	if (!mine && probe != GPUPROF_PROBE_PROCESS) {
-		count(GPUPROF_BPF_IGNORED_PROCESS);
+	standing = standing_of(task, &hit->who);
+	if (standing != MINE && probe != GPUPROF_PROBE_PROCESS) {
+		count(standing == EXCLUDED ? GPUPROF_BPF_EXCLUDED : GPUPROF_BPF_IGNORED_PROCESS);
 		return 0;
 	}
 	count(again ? GPUPROF_BPF_FAULTED_IN : GPUPROF_BPF_FIRED);
@@ -148,7 +149,7 @@ static __always_inline int begin_hit(struct user_regs *ctx, struct hit *hit, u32
 	hit->head.pid = hit->who.pid;
 	hit->head.tid = hit->who.tid;
 	hit->head.uid = (u32)bpf_get_current_uid_gid();
-	hit->head.flags = mine ? GPUPROF_RING_WATCHED : 0;
+	hit->head.flags = standing == MINE ? GPUPROF_RING_WATCHED : 0;
 	hit->head.payload_bytes = records * size;
 	hit->head.exec_id = (u32)BPF_CORE_READ(task, self_exec_id);
 	bpf_get_current_comm(hit->head.comm, sizeof(hit->head.comm));

@@ -54,12 +54,67 @@ static __always_inline void identify(struct task_struct *task, struct identity *
 	who->tid = daemon_number(BPF_CORE_READ(task, thread_pid));
 }
 
-static __always_inline int is_watched(const struct identity *who)
+/* The process's own entry, not its predecessor's of the same number. */
+static __always_inline struct gpuprof_watch *watch_of(const struct identity *who)
 {
 	struct gpuprof_watch *watch = bpf_map_lookup_elem(&watched, &who->pid);
 
-	if (!watch)
+	if (!watch || !watch->start_ticks ||
+	    watch->start_ticks == (who->start_boottime + daemon_boottime_offset) / 10000000)
+		return watch;
+	return NULL;
+}
+
+static __always_inline int is_watched(const struct identity *who)
+{
+	struct gpuprof_watch *watch = watch_of(who);
+
+	return watch && !watch->excluded;
+}
+
+#define CGROUP_LEVELS 64 /* deeper ones are not looked through to the root */
+
+/* What the rules say of the task's cgroup and those around it: 0 nothing. */
+static __noinline u32 cgroup_rule(struct task_struct *task)
+{
+	struct cgroup_subsys_state *parent;
+	struct cgroup *cgroup;
+	u32 *rule, found = 0;
+	u64 id;
+
+	if (!task || !bpf_core_field_exists(task->cgroups))
 		return 0;
-	return !watch->start_ticks ||
-	       watch->start_ticks == (who->start_boottime + daemon_boottime_offset) / 10000000;
+	cgroup = BPF_CORE_READ(task, cgroups, dfl_cgrp);
+	for (u32 level = 0; cgroup && level < CGROUP_LEVELS; level++) {
+		id = BPF_CORE_READ(cgroup, kn, id);
+		rule = bpf_map_lookup_elem(&cgroups, &id);
+		if (rule && *rule == GPUPROF_CGROUP_EXCLUDE)
+			return GPUPROF_CGROUP_EXCLUDE;
+		if (rule)
+			found = *rule;
+		parent = BPF_CORE_READ(cgroup, self.parent);
+		if (!parent)
+			break;
+		cgroup = BPF_CORE_READ(parent, cgroup);
+	}
+	return found;
+}
+
+enum standing { STRANGER, MINE, EXCLUDED };
+
+/* Whether the records of the task's process are wanted. */
+static __always_inline enum standing standing_of(struct task_struct *task,
+						 const struct identity *who)
+{
+	struct gpuprof_watch *watch = watch_of(who);
+	u32 rule;
+
+	if (watch && !watch->excluded)
+		return MINE;
+	if (watch && watch->exec_id == (u32)BPF_CORE_READ(task, self_exec_id))
+		return EXCLUDED;
+	rule = cgroup_rules ? cgroup_rule(task) : 0;
+	if (rule == GPUPROF_CGROUP_EXCLUDE)
+		return EXCLUDED;
+	return rule || watch_all ? MINE : STRANGER;
 }

@@ -40,6 +40,26 @@ struct signal_struct {
 	atomic_t live;
 };
 
+struct kernfs_node {
+	u64 id;
+};
+
+struct cgroup;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+};
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+};
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+
 struct mm_struct {
 	unsigned long start_stack;
 };
@@ -64,6 +84,7 @@ struct task_struct {
 	u64 start_boottime;
 	u64 self_exec_id;
 	struct signal_struct *signal;
+	struct css_set *cgroups;
 #if defined(__TARGET_ARCH_x86)
 	struct thread_struct thread;
 #endif

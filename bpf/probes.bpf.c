@@ -9,6 +9,7 @@
 
 #include "bpf/python.h"
 #include "bpf/stack.h"
+#include "proto/memfd_layout.h"
 
 char
     LICENSE[] SEC("license") = "GPL v2"; /* of the two in the SPDX line, the one the kernel knows */
@@ -130,9 +131,33 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx)
 	if (BPF_CORE_READ(task, signal, live.counter))
 		return 0; /* other threads live on */
 	identify(task, &who);
-	if (who.pid && is_watched(&who)) {
+	if (who.pid && watch_of(&who)) {
 		bpf_map_delete_elem(&watched, &who.pid);
 		bpf_map_delete_elem(&pythons, &who.pid);
 	}
+	return 0;
+}
+
+/*
+ * A shim's service thread takes its name, which is the memfd's too, when the memfd is mapped and
+ * before CUDA's start has ended. Tells at once of a shim whose file has no probes yet, where the
+ * daemon's look at all processes takes half a second. A tracepoint that hardly ever fires, and
+ * needs no kprobes.
+ */
+SEC("raw_tp/task_rename")
+int on_rename(struct bpf_raw_tracepoint_args *ctx)
+{
+	static const char wanted[] = GPUPROF_MEMFD_NAME;
+	struct identity who = {};
+	char name[16] = {};
+
+	bpf_probe_read_kernel_str(name, sizeof(name), (const void *)ctx->args[1]);
+	for (u32 i = 0; i < sizeof(wanted); i++) {
+		if (name[i] != wanted[i])
+			return 0;
+	}
+	identify((void *)ctx->args[0], &who);
+	if (who.pid)
+		bpf_ringbuf_output(&sightings, &who.pid, sizeof(who.pid), BPF_RB_FORCE_WAKEUP);
 	return 0;
 }

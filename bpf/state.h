@@ -20,6 +20,7 @@ const volatile __u64 stacks_wake_bytes;
 
 /* Set by the daemon at any time. */
 volatile __u32 watch_all;
+volatile __u32 cgroup_rules; /* entries of `cgroups` */
 
 /*
  * The level of the daemon's pid namespace, learned from the first visible task. It is the same for
@@ -43,6 +44,20 @@ struct {
 	__type(key, u32);
 	__type(value, struct gpuprof_watch);
 } watched SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GPUPROF_CGROUPS_MAX);
+	__type(key, u64);
+	__type(value, u32);
+} cgroups SEC(".maps");
+
+/* Processes in which a thread took the shim's name. A page: who floods it hides himself alone, for
+ * a look at all processes finds the others. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 12); /* at least a page; set before load */
+} sightings SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

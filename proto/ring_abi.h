@@ -133,7 +133,8 @@ enum gpuprof_bpf_counter {
   GPUPROF_BPF_WATCH_FULL = 12,   /* forked children that found no room in the watch map */
   GPUPROF_BPF_FAULTED_IN = 13,   /* copies that needed pages faulted in (sleepable only) */
   GPUPROF_BPF_PYTHON_LOST = 14,  /* Python frames of a launch lost: ring full or quota */
-  GPUPROF_BPF_COUNTER_COUNT = 15,
+  GPUPROF_BPF_EXCLUDED = 15,     /* hits of processes that are excluded, by number or cgroup */
+  GPUPROF_BPF_COUNTER_COUNT = 16,
 };
 
 /*
@@ -162,7 +163,17 @@ struct gpuprof_stream_losses {
 /* Entry of the watch map, by process number at the daemon's level. */
 struct gpuprof_watch {
   uint64_t start_ticks; /* of ProcessId; 0: any */
+  uint32_t excluded; /* not watched, nor followed at fork: its hits are dropped, whoever watches */
+  uint32_t exec_id;  /* of the program that is excluded; the next one may be none */
 };
+GPUPROF_ASSERT_SIZE(gpuprof_watch, 16);
+
+/* Entry of the cgroup map, by the number of a directory of the unified hierarchy. */
+enum gpuprof_cgroup_rule {
+  GPUPROF_CGROUP_WATCH = 1,
+  GPUPROF_CGROUP_EXCLUDE = 2, /* decides, whatever is above or below it */
+};
+#define GPUPROF_CGROUPS_MAX 256u
 
 /* What one process or one user put into the rings in the current second. */
 struct gpuprof_quota {

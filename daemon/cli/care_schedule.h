@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 namespace gpuprof::cli {
@@ -16,6 +17,7 @@ namespace gpuprof::cli {
 class CareSchedule {
  public:
   static constexpr uint64_t kIntervalNs = 500'000'000;
+  static constexpr size_t kMany = 64;
 
   // Control was taken. The first renewals of targets that were taken together, one `index` each,
   // are spread over the interval.
@@ -29,10 +31,11 @@ class CareSchedule {
     begun_ns_ = now_ns;
     next_look_ns_ = 0;
   }
-  // Renew the lease now; the next time is one interval later.
-  bool take_renewal(uint64_t now_ns) {
+  // Renew the lease now; the next time is one interval later, or two where there are so many
+  // targets that renewing is what watching them costs.
+  bool take_renewal(uint64_t now_ns, size_t targets = 1) {
     if (now_ns < next_renewal_ns_) return false;
-    next_renewal_ns_ = now_ns + kIntervalNs;
+    next_renewal_ns_ = now_ns + (targets > kMany ? 2 : 1) * kIntervalNs;
     return true;
   }
   // Read the page now. `renewed`: what take_renewal() said in this tick.

@@ -4,6 +4,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "daemon/base/clock.h"
 #include "daemon/probe/usdt_notes.h"
 #include "daemon/target/process.h"
@@ -20,6 +23,12 @@ constexpr uint64_t kInjectionNs = 1'000'000'000;
 // Its shim is mapped and not initialised yet.
 constexpr uint64_t kAgainNs = 50'000'000;
 constexpr size_t kMaxFiles = 4096;
+// The memfd comes before the mapping of it, which is how a shim under another name is known.
+constexpr uint64_t kSightedNs = 5'000'000;
+constexpr int kSightedLooks = 6;
+constexpr size_t kMaxSighted = 1024;
+constexpr uint64_t kMoversNs = 500'000'000;
+constexpr uint64_t kMoverNs = 5'000'000;  // a look takes 10 us: at most 0.2 % of a core
 constexpr size_t kMostTold = 8;
 
 // As ProcessId's.
@@ -42,16 +51,22 @@ void Discovery::tick() {
   uint64_t now = monotonic_ns();
   if (!scan_.list(now) && told_.insert("/proc").second)
     console_.line("/proc cannot be read: no process will be found");
+  for (const uint32_t pid : session_.take_sightings()) {
+    if (sighted_.size() >= kMaxSighted) break;  // the listing finds it
+    sighted_[pid] = kSightedLooks;
+    scan_.look_again(pid, now);
+  }
   const uint64_t deadline = now + (looked_at_all_ ? kBudgetNs : kFirstBudgetNs);
   while (now < deadline) {
     const auto pid = scan_.next(now);
     if (!pid) {
       looked_at_all_ = true;
-      return;
+      break;
     }
     if (*pid != self_) look(*pid, now);
     now = monotonic_ns();
   }
+  if (session_.scope().may_change()) look_for_movers(now);
 }
 
 void Discovery::look(uint32_t pid, uint64_t now_ns) {
@@ -61,24 +76,58 @@ void Discovery::look(uint32_t pid, uint64_t now_ns) {
   if (known != session_.controlled().end() && (known->second.channel || known->second.forgotten))
     return;
   auto file = target::ShimFile::find(pid, probe::is_shim_file);
+  const auto sighted = sighted_.find(pid);
   if (!file) {
-    if (file.error().code == Code::kPermission) ++counts_.unreadable;
-    if (file.error().code == Code::kNoTarget) session_.consider(*id);
+    if (file.error().code == Code::kPermission && unreadable_.size() < kMaxFiles)
+      unreadable_.insert(pid);
+    session_.node().unreadable = unreadable_.size();
+    if (file.error().code == Code::kNoTarget && session_.scope().has(pid)) session_.consider(*id);
+    if (sighted == sighted_.end()) return;
+    scan_.look_again(pid, now_ns + kSightedNs);
+    if (--sighted->second == 0) sighted_.erase(sighted);
     return;
   }
+  if (sighted != sighted_.end()) sighted_.erase(sighted);
   const auto attached = files_.find({file->device, file->inode});
-  if (attached == files_.end()) {
-    if (attach(*file)) adopt(*id, now_ns);
+  const bool is_new = attached == files_.end();
+  // Also of one that is not meant: others may start with its file.
+  if (is_new && !attach(*file)) return;
+  if (!session_.scope().has(pid)) {
+    if (left_out_.size() < kMaxFiles) left_out_.insert(*id);
+    session_.node().left_out = left_out_.size();
     return;
   }
-  // Process_v1 of a younger one is on its way, and says more.
-  const bool tells_of_itself = id->start_ticks > attached->second;
-  const uint64_t age_ns = (ticks_now() - std::min(ticks_now(), id->start_ticks)) * kNsPerStartTick;
-  if (tells_of_itself && age_ns < kInjectionNs) {
+  // Process_v1 of one that starts with a known file is on its way, and says more.
+  const bool tells_of_itself = !is_new && id->start_ticks > attached->second;
+  const uint64_t now_ticks = std::max(ticks_now(), id->start_ticks);
+  if (tells_of_itself && (now_ticks - id->start_ticks) * kNsPerStartTick < kInjectionNs) {
     scan_.look_again(pid, now_ns + kInjectionNs);
   } else {
-    adopt(*id, now_ns);
+    adopt(*id, is_new, now_ns);
   }
+}
+
+// Who has moved into a cgroup, or out of it: a read of /proc for each process with a shim.
+void Discovery::look_for_movers(uint64_t now_ns) {
+  if (now_ns < next_movers_ns_) return;
+  const Scope& scope = session_.scope();
+  const size_t processes = session_.living().size() + left_out_.size();
+  next_movers_ns_ = now_ns + std::max(kMoversNs, processes * kMoverNs);
+  for (const Controlled* target : session_.living()) {
+    if (const auto is_in = scope.in_cgroups(target->id.pid))
+      session_.set_in_scope(target->id, *is_in);
+  }
+  std::vector<ProcessId> moved;
+  std::erase_if(left_out_, [&](const ProcessId& process) {
+    const auto is_in = scope.in_cgroups(process.pid);
+    if (!is_in) return true;  // gone
+    if (!*is_in || !scope.has(process.pid)) return false;
+    auto now = target::process_id(process.pid);
+    if (now && *now == process) moved.push_back(process);
+    return true;
+  });
+  session_.node().left_out = left_out_.size();
+  for (const ProcessId& process : moved) adopt(process, false, now_ns);
 }
 
 // Processes that start from now on are armed at their injection, so the time is taken before.
@@ -88,17 +137,17 @@ bool Discovery::attach(const target::ShimFile& file) {
   auto ok = session_.attach(file);
   if (ok) {
     files_.emplace(key, ticks_now());
-    counts_.files = files_.size();
+    session_.node().files = files_.size();
     return true;
   }
   failed_.insert(key);
-  counts_.failed = failed_.size();
+  session_.node().failed = failed_.size();
   if (told_.size() < kMostTold && told_.insert(ok.error().message).second)
     console_.line(ok.error().message);
   return false;
 }
 
-void Discovery::adopt(ProcessId process, uint64_t now_ns) {
+void Discovery::adopt(ProcessId process, bool new_file, uint64_t now_ns) {
   auto ok = session_.adopt(process, {}, true);
   if (!ok) {
     if (ok.error().code == Code::kNotFound) return;
@@ -110,8 +159,7 @@ void Discovery::adopt(ProcessId process, uint64_t now_ns) {
     }
     return;
   }
-  ++counts_.processes;
-  if (process.start_ticks > started_ticks_) ++counts_.late;
+  if (new_file && process.start_ticks > started_ticks_) ++session_.node().late;
 }
 
 }  // namespace gpuprof::cli

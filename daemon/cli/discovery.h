@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "daemon/base/process_id.h"
@@ -19,21 +20,12 @@
 
 namespace gpuprof::cli {
 
-// What it did, for the summary.
-struct DiscoveryCounts {
-  uint64_t files = 0;      // shim files attached to
-  uint64_t processes = 0;  // found with a shim, by looking
-  // Of these, started after us, with a shim file that was unknown until then: what they did before
-  // is missing.
-  uint64_t late = 0;
-  uint64_t unreadable = 0;  // looks that were not permitted
-  uint64_t failed = 0;      // files that could not be attached to
-};
-
 // A process with a known file needs no looking: it arms itself at its injection by the semaphore of
 // `autoarm`, and process_v1 tells of it at once. So a look is for those that were there before us,
-// and for files nobody has met yet: these are found within NodeScan's interval, and their first
-// process is armed late. One thread; a tick takes a bounded time, however many processes there are.
+// and for files nobody has met yet: eBPF tells of a process that has made a shim's memfd, and where
+// it cannot it is found at NodeScan's next listing. The first process of a new file is armed late.
+// One thread; a tick takes a bounded time, however many processes there are. What it found is in
+// Session::node().
 class Discovery {
  public:
   Discovery(Session& session, Console& console);
@@ -42,14 +34,14 @@ class Discovery {
   void tick();
   // Has every process that was there at the start been looked at?
   [[nodiscard]] bool looked_at_all() const { return looked_at_all_; }
-  [[nodiscard]] const DiscoveryCounts& counts() const { return counts_; }
 
  private:
   using FileKey = std::pair<dev_t, ino_t>;
 
   void look(uint32_t pid, uint64_t now_ns);
+  void look_for_movers(uint64_t now_ns);
   bool attach(const target::ShimFile& file);
-  void adopt(ProcessId process, uint64_t now_ns);
+  void adopt(ProcessId process, bool new_file, uint64_t now_ns);
 
   Session& session_;
   Console& console_;
@@ -58,7 +50,10 @@ class Discovery {
       files_;  // start_ticks of a process that would start as it was attached
   std::set<FileKey> failed_;
   std::set<std::string> told_;
-  DiscoveryCounts counts_;
+  std::map<uint32_t, int> sighted_;  // looks to come, for a shim that is about to be mapped
+  std::set<ProcessId> left_out_;     // with a shim, and not meant
+  std::unordered_set<uint32_t> unreadable_;
+  uint64_t next_movers_ns_ = 0;
   uint32_t self_;
   uint64_t started_ticks_;
   bool looked_at_all_ = false;

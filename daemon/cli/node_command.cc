@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gpu-profiled --all: the processes of a node, those that start later too.
+// gpu-profiled --all and --cgroup: processes of a node, those that start later too.
 #include <unistd.h>
 
 #include <functional>
@@ -35,12 +35,12 @@ std::string count_of(uint64_t number, const char* one, const char* many) {
 }
 
 // Once all that was there has been looked at.
-std::string found_line(const Session& session, const DiscoveryCounts& counts) {
+std::string found_line(const Session& session) {
   if (session.controlled().empty())
-    return "no process runs the shim yet: waiting for those that are started with "
-           "CUDA_INJECTION64_PATH";
+    return std::string(session.scope().all() ? "no process" : "no process of the cgroup") +
+           " runs the shim yet: waiting for those that are started with CUDA_INJECTION64_PATH";
   return "profiling " + count_of(session.controlled().size(), "process", "processes") + " with " +
-         count_of(counts.files, "shim file", "shim files") + ", and those that start";
+         count_of(session.node().files, "shim file", "shim files") + ", and those that start";
 }
 
 void run_until_ended(Session& session, Discovery& discovery, ResultFiles& files,
@@ -54,7 +54,7 @@ void run_until_ended(Session& session, Discovery& discovery, ResultFiles& files,
   while (monotonic_ns() < deadline && !interrupted()) {
     session.tick(kTick);
     discovery.tick();
-    if (discovery.looked_at_all() && !told) console.line(found_line(session, discovery.counts()));
+    if (discovery.looked_at_all() && !told) console.line(found_line(session));
     told = discovery.looked_at_all();
     progress.update();
     files.tick(session, console, [&] {
@@ -73,13 +73,16 @@ int node_command(const Options& options, Console& console) {
     return fail_with_line(console, ok.error(), kExitNothingProfiled);
   auto owner = Invoker::resolve({});
   if (!owner) return fail_with_line(console, owner.error(), exit_code_of(owner.error()));
-  auto files = ResultFiles::open(options, *owner, "all", static_cast<uint32_t>(::getpid()));
+  auto scope = Scope::create(options);
+  if (!scope) return fail_with_line(console, scope.error(), exit_code_of(scope.error()));
+  auto files = ResultFiles::open(options, *owner, scope->all() ? "all" : "cgroup",
+                                 static_cast<uint32_t>(::getpid()));
   if (!files)
     return fail_with_line(console, files.error(),
                           files.error().code == Code::kInvalidArgument ? kExitUsage : kExitFailure);
-  auto session = Session::create(options, console);
+  auto session = Session::create(options, console, std::move(*scope));
   if (!session) return fail_with_line(console, session.error(), exit_code_of(session.error()));
-  if (auto ok = (*session)->watch_all(); !ok)
+  if (auto ok = (*session)->watch_scope(); !ok)
     return fail_with_line(console, ok.error(), exit_code_of(ok.error()));
   if (auto ok = files->drop_privileges(**session, -1, console); !ok)
     return fail_with_line(console, ok.error(), kExitFailure);

@@ -11,6 +11,7 @@
 
 #include "daemon/cli/duration.h"
 #include "daemon/cli/name_pattern.h"
+#include "daemon/cli/scope.h"
 #include "daemon/cli/version.h"
 
 namespace gpuprof::cli {
@@ -18,7 +19,7 @@ namespace {
 
 // Values as the user typed them: checked after CLI11 is done, so that every message is ours.
 struct RawOptions {
-  std::vector<std::string> pids;
+  std::vector<std::string> pids, cgroups, exclude;
   std::string duration, window, output, stack_rate, summary_json, python = "on", user, shim;
   std::string fallback, seed;
   std::string pc_sampling = "off", pc_period, pc_duty, save_cubins, cuda_compat;
@@ -156,11 +157,16 @@ CubinCommands add_cubin(CLI::App& app, CubinQuery& query) {
   return out;
 }
 
-void add_pids(CLI::App& app, RawOptions& raw, const char* meaning) {
-  app.add_option("--pid", raw.pids, meaning)
-      ->type_name("PID")
+void add_repeatable(CLI::App& app, const char* name, std::vector<std::string>& values,
+                    const char* type, const char* meaning) {
+  app.add_option(name, values, meaning)
+      ->type_name(type)
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void add_pids(CLI::App& app, RawOptions& raw, const char* meaning) {
+  add_repeatable(app, "--pid", raw.pids, "PID", meaning);
 }
 
 CLI::App* add_doctor(CLI::App& app, RawOptions& raw, Options& out) {
@@ -233,6 +239,28 @@ Status check_common(const RawOptions& raw, Options& out) {
   add(raw.no_sleepable, "no-sleepable");
   add(raw.no_nop5, "no-nop5");
   add(raw.no_find_vma, "no-find-vma");
+  return {};
+}
+
+bool names_a_node(const RawOptions& raw) {
+  return raw.all || !raw.cgroups.empty() || !raw.exclude.empty();
+}
+
+Status check_node(const RawOptions& raw, Options& out) {
+  if (!out.pids.empty())
+    return fail(
+        Code::kInvalidArgument,
+        "--pid names processes, --all, --cgroup and --exclude are about all others: use one");
+  if (raw.all && !raw.cgroups.empty())
+    return fail(Code::kInvalidArgument, "--all has every cgroup's processes: leave out --cgroup");
+  if (!raw.all && raw.cgroups.empty())
+    return fail(Code::kInvalidArgument, "--exclude leaves processes out of --all or --cgroup");
+  out.action = Options::Action::kNode;
+  out.cgroups = raw.cgroups;
+  out.exclude = raw.exclude;
+  for (const std::string& rule : out.exclude) {
+    if (auto ok = Exclusion::parse(rule); !ok) return tl::unexpected<Error>(ok.error());
+  }
   return {};
 }
 
@@ -313,6 +341,13 @@ Result<Options> parse_options(int argc, const char* const* argv) {
   app.set_help_flag("-h,--help", "print this help");
   app.add_flag("--version", raw.version, "print the version");
   add_pids(app, raw, "attach to this process and its children (repeatable)");
+  add_repeatable(
+      app, "--cgroup", raw.cgroups, "PATH",
+      "the processes of this cgroup and those below it (v2 or v1; repeatable), also such "
+      "as start or move there later: /sys/fs/cgroup/kubepods.slice");
+  add_repeatable(app, "--exclude", raw.exclude, "RULE",
+                 "with --all or --cgroup, leave out: comm:GLOB, exe:GLOB, pid:N, cgroup:PATH "
+                 "(repeatable)");
   app.add_flag("--all", raw.all,
                "every process of the node that runs the shim, those that start later from their "
                "first launch on; ends by --duration or Ctrl-C");
@@ -357,7 +392,7 @@ Result<Options> parse_options(int argc, const char* const* argv) {
     return out;
   }
   if (cubin.cubin->parsed()) {
-    if (!raw.pids.empty() || raw.all || run->parsed() || separator)
+    if (!raw.pids.empty() || names_a_node(raw) || run->parsed() || separator)
       return fail(Code::kInvalidArgument, "cubin reads a file: it goes with no process");
     out.action =
         cubin.info->parsed() ? Options::Action::kCubinInfo : Options::Action::kCubinResolve;
@@ -366,14 +401,16 @@ Result<Options> parse_options(int argc, const char* const* argv) {
   if (auto ok = check_pids(raw, out); !ok) return tl::unexpected<Error>(ok.error());
   if (doctor->parsed()) {
     out.action = Options::Action::kDoctor;
-    if (separator || raw.all || run->parsed())
+    if (separator || names_a_node(raw) || run->parsed())
       return fail(Code::kInvalidArgument, "doctor looks at what runs: it goes with no command");
     return out;
   }
   if (auto ok = check_common(raw, out); !ok) return tl::unexpected<Error>(ok.error());
   if (run->parsed()) {
     if (!out.pids.empty()) return fail(Code::kInvalidArgument, "run and --pid exclude each other");
-    if (raw.all) return fail(Code::kInvalidArgument, "run and --all exclude each other");
+    if (names_a_node(raw))
+      return fail(Code::kInvalidArgument,
+                  "run has the command's processes: leave out --all, --cgroup and --exclude");
     out.action = Options::Action::kRun;
     if (auto ok = check_run(raw, out); !ok) return tl::unexpected<Error>(ok.error());
     return out;
@@ -384,10 +421,8 @@ Result<Options> parse_options(int argc, const char* const* argv) {
         "a command after -- needs 'run' before it: gpu-profiled run -- " +
             joined(std::span(out.command)
                        .subspan(!out.command.empty() && out.command.front() == "run" ? 1 : 0)));
-  if (raw.all) {
-    if (!out.pids.empty())
-      return fail(Code::kInvalidArgument, "--all has every process: leave out --pid");
-    out.action = Options::Action::kNode;
+  if (names_a_node(raw)) {
+    if (auto ok = check_node(raw, out); !ok) return tl::unexpected<Error>(ok.error());
     return out;
   }
   if (out.pids.empty())

@@ -28,7 +28,10 @@ struct Options {
   Action action = Action::kAttach;
   std::string text;  // kPrint
 
-  // kNode: --all
+  // kNode
+  std::vector<std::string> cgroups;  // directories; none: --all
+  std::vector<std::string> exclude;  // Exclusion::parse()
+
   std::vector<uint32_t> pids;        // kAttach, kDoctor
   std::vector<std::string> command;  // kRun
   std::optional<std::chrono::nanoseconds> duration;

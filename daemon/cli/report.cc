@@ -171,6 +171,20 @@ void write_control(JsonWriter& json, const Options& asked, const Controlled& tar
   if (!target.trouble.empty()) json.field("trouble", target.trouble);
 }
 
+void write_node(JsonWriter& json, const Session& session) {
+  const NodeCounts& node = session.node();
+  json.begin_object();
+  json.field("shim_files", node.files);
+  json.field("same_files", node.same_files + session.probes().counters().duplicate_attaches);
+  json.field("files_failed", node.failed);
+  json.field("armed_late", node.late);
+  json.field("left_out", node.left_out);
+  json.field("unreadable", node.unreadable);
+  json.field("programs_excluded", session.filter()->programs_refused());
+  json.field("records_excluded", session.filter()->records_refused());
+  json.end_object();
+}
+
 }  // namespace
 
 PcResult pc_result(const Session& session, const join::JoinResult& result, ProcessId id,
@@ -300,6 +314,10 @@ std::string human_summary(const Session& session, const join::JoinResult& result
                         percent(lost, lost + account.received) + " (details: --summary-json)");
   if (const std::string missing = not_seen(session.probes().counters()); !missing.empty())
     row("not seen", missing);
+  if (const uint64_t late = session.node().late; late > 0)
+    row("gap",
+        std::to_string(late) + (late == 1 ? " process" : " processes") +
+            " with a shim file that was new to gpu-profiled ran a moment before it was armed");
   for (const auto& [id, target] : session.controlled()) {
     const uint64_t gap = gap_ns(target, record_of(session, id));
     if (gap > 0)
@@ -442,6 +460,10 @@ std::string json_summary(const Session& session, const join::JoinResult& result,
   }
   json.end_array();
   write_targets(json, target_rows(session, result), session.beside_left_out());
+  if (session.filter() != nullptr) {
+    json.key("node");
+    write_node(json, session);
+  }
   json.key("symbols");
   write_symbols(json, session.recorder().symbol_counts(), session.recorder().fetcher());
   json.key("join");

@@ -24,7 +24,8 @@ constexpr const char* kLossNames[probe::kLossReasonCount] = {"ring_full", "quota
 constexpr const char* kBpfNames[] = {
     "fired",       "ignored_process", "invisible_task", "events_full", "events_full_records",
     "stacks_full", "quota",           "quota_records",  "fault",       "bad_count",
-    "stack_fault", "stacks_quota",    "watch_full",     "faulted_in",  "python_lost"};
+    "stack_fault", "stacks_quota",    "watch_full",     "faulted_in",  "python_lost",
+    "excluded"};
 static_assert(std::size(kBpfNames) == GPUPROF_BPF_COUNTER_COUNT);
 
 template <class Array>

@@ -23,12 +23,6 @@ constexpr milliseconds kReadPatience{10'000};     // for the images that samples
 constexpr uint64_t kAdoptBudgetNs = 200'000'000;  // in one tick
 constexpr uint64_t kOrphansNs = 100'000'000;      // a walk over all that ever were
 
-bool is_disarmed(const target::ShimStatus& status) {
-  return status.state == GPUPROF_STATE_IDLE || status.state == GPUPROF_STATE_DECLINED ||
-         status.state == GPUPROF_STATE_INERT || status.state == GPUPROF_STATE_BUSY ||
-         status.reason == GPUPROF_REASON_QUIRK;  // that CUPTI stays armed, and no launch changes it
-}
-
 bool was_traced(const std::pair<const ProcessId, Controlled>& entry) {
   const Controlled& target = entry.second;
   return target.armed_ns != 0 || target.status.arms > target.arms_before;
@@ -42,6 +36,12 @@ ShimBaseline baseline_of(const target::ShimStatus& status) {
 }
 
 }  // namespace
+
+bool is_disarmed(const target::ShimStatus& status) {
+  return status.state == GPUPROF_STATE_IDLE || status.state == GPUPROF_STATE_DECLINED ||
+         status.state == GPUPROF_STATE_INERT || status.state == GPUPROF_STATE_BUSY ||
+         status.reason == GPUPROF_REASON_QUIRK;  // that CUPTI stays armed, and no launch changes it
+}
 
 Session::Session(const Options& options, Console& console)
     : options_(options),
@@ -59,14 +59,22 @@ Session::Session(const Options& options, Console& console)
           options.thread_frames),
       arbiter_(monotonic_ns()) {}
 
-Result<std::unique_ptr<Session>> Session::create(const Options& options, Console& console) {
+Result<std::unique_ptr<Session>> Session::create(const Options& options, Console& console,
+                                                 std::optional<Scope> scope) {
   if (auto ok = check_capabilities(); !ok) return tl::unexpected<Error>(ok.error());
   std::unique_ptr<Session> session(new Session(options, console));
   if (options.tier > GPUPROF_TIER_TRACE) session->recorder_.device_modules().enable();
   probe::ProbeOptions probe_options;
   if (auto ok = probe_options.add_fallbacks(options.debug_fallback); !ok)
     return tl::unexpected<Error>(ok.error());
-  auto probes = probe::ProbeSession::create(probe_options, session->recorder_);
+  session->scope_ = std::move(scope);
+  probe::EventSink* sink = &session->recorder_;
+  if (session->scope_) {
+    sink = &session->filter_.emplace(
+        session->recorder_,
+        [raw = session.get()](const probe::EventSource& source) { return raw->is_meant(source); });
+  }
+  auto probes = probe::ProbeSession::create(probe_options, *sink);
   if (!probes) return tl::unexpected<Error>(probes.error());
   session->probes_ = std::move(*probes);
   session->started_ns_ = monotonic_ns();
@@ -169,6 +177,7 @@ Status Session::take_control(Controlled& target, std::optional<int> memfd_hint, 
     return refuse(*trouble);
   if (auto ok = channel->acquire("gpu-profiled"); !ok) return refuse(ok.error());
   recorder_.add_process(process, was_running ? baseline_of(*status) : ShimBaseline());
+  // Of a scope too: what it sends until it is disarmed counts, though it left its cgroup.
   if (auto ok = probes_->watch(process.process()); !ok) return refuse(ok.error());
   target::ControlRequest wish = request();
   ask_for_gpus(*status, target, wish);
@@ -306,7 +315,7 @@ void Session::lease_written(Controlled& target, const Status& written) {
 
 void Session::look_after(Controlled& target, uint64_t now_ns) {
   if (!target.channel || !target.channel->acquired() || target.exited) return;
-  const bool renew = target.care.take_renewal(now_ns);
+  const bool renew = target.care.take_renewal(now_ns, living_.size());
   if (renew && !finishing_) renew_lease(target);
   if (!target.care.read_due(now_ns, renew, target.armed_ns != 0 && !yield_pending())) return;
   auto status = target.channel->read_status();
@@ -316,6 +325,7 @@ void Session::look_after(Controlled& target, uint64_t now_ns) {
   }
   target.care.read_done(now_ns);
   take_status(target, *status);
+  if (target.out_of_scope) return forget_leaver(target);
   if (status->state == GPUPROF_STATE_TRACING || status->state == GPUPROF_STATE_TRACING_PC) {
     if (target.armed_ns == 0) target.armed_ns = now_ns;
     look_for_records(target, now_ns);

@@ -24,6 +24,8 @@
 #include "daemon/cli/exit_watch.h"
 #include "daemon/cli/options.h"
 #include "daemon/cli/recorder.h"
+#include "daemon/cli/scope.h"
+#include "daemon/cli/scope_filter.h"
 #include "daemon/cli/trace_gaps.h"
 #include "daemon/cli/tree_watch.h"
 #include "daemon/join/joiner.h"
@@ -68,6 +70,8 @@ struct Controlled {
   bool implausible_modules = false;  // likewise
   bool was_running = false;          // it was there before us
   bool armed_late = false;           // armed by us, not by its own environment
+  bool out_of_scope = false;         // and asked to disarm for it
+  bool unwatched = false;            // and disarmed
   bool exited = false;
   // Of the table at the end, once it has ended or the run: as doctor says it, of this run.
   bool judged = false;
@@ -88,21 +92,47 @@ struct Controlled {
 // SIGUSR1 and SIGUSR2: with --yield they are ours, and never the command's.
 bool is_yield_signal(int signal);
 
+// What was found on a node, and what was not.
+struct NodeCounts {
+  uint64_t files = 0;       // shim files attached to
+  uint64_t same_files = 0;  // and seen under another identity, but known to be one of these
+  uint64_t failed = 0;      // shim files that could not be attached to
+  // Found by looking, started after us: what they did before is missing.
+  uint64_t late = 0;
+  uint64_t left_out = 0;    // processes with a shim that are not meant, at the last look
+  uint64_t unreadable = 0;  // processes that could not be looked at
+};
+
+// Does a shim in this state send nothing any more?
+bool is_disarmed(const target::ShimStatus& status);
+
 // Order: create, attach, watch/adopt, tick until the caller has enough, finish. One thread.
 // A shim that stops answering, a target that exits, a full ring: all of it is counted and told, and
 // none of it ends the session.
 class Session {
  public:
-  static Result<std::unique_ptr<Session>> create(const Options& options, Console& console);
+  // `scope`: which processes of the node count; none: those that are named to watch().
+  static Result<std::unique_ptr<Session>> create(const Options& options, Console& console,
+                                                 std::optional<Scope> scope = {});
 
   // The probes of this shim file, in every process that maps it. Watch first: a shim replays its
   // names and devices once, when it sees the first listener.
   Status attach(const target::ShimFile& file);
   // Records of `process` and of every child it will have count from now on.
   Status watch(ProcessId process);
-  // From now on records of every process count, and those that are injected arm themselves. Before
-  // attach(): a process that starts between the two would be missed.
-  Status watch_all() { return probes_->watch_all(true); }
+  // From now on records of the scope's processes count; where it is every process, those that are
+  // injected arm themselves. Before attach(): a process that starts between the two would be
+  // missed.
+  Status watch_scope();
+  [[nodiscard]] const Scope& scope() const { return *scope_; }
+  // A process that we control has left the scope, and is disarmed, or has come back to it.
+  void set_in_scope(ProcessId process, bool is_in);
+  // Processes that have just made a shim's memfd; see ProbeSession::take_sightings().
+  std::vector<uint32_t> take_sightings() { return probes_->take_sightings(); }
+  NodeCounts& node() { return node_; }
+  [[nodiscard]] const NodeCounts& node() const { return node_; }
+  // Null without a scope.
+  [[nodiscard]] const ScopeFilter* filter() const { return filter_ ? &*filter_ : nullptr; }
   // Takes control of a process's shim and arms it. Errors say why it cannot be profiled.
   Status adopt(ProcessId process, std::optional<int> memfd_hint, bool was_running);
 
@@ -139,6 +169,7 @@ class Session {
   [[nodiscard]] const Recorder& recorder() const { return recorder_; }
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const std::map<ProcessId, Controlled>& controlled() const { return controlled_; }
+  [[nodiscard]] const std::vector<Controlled*>& living() const { return living_; }
   [[nodiscard]] const probe::ProbeSession& probes() const { return *probes_; }
   [[nodiscard]] uint64_t started_ns() const { return started_ns_; }
   [[nodiscard]] uint64_t ended_ns() const { return ended_ns_; }
@@ -152,6 +183,9 @@ class Session {
 
  private:
   Session(const Options& options, Console& console);
+  // session_scope.cc
+  void forget_leaver(Controlled& target);
+  bool is_meant(const probe::EventSource& source);
   Status take_control(Controlled& target, std::optional<int> memfd_hint, bool was_running);
   void find_orphans(uint64_t now_ns);
   void adopt_newcomers();
@@ -188,6 +222,9 @@ class Session {
   const Options& options_;
   Console& console_;
   Recorder recorder_;
+  std::optional<Scope> scope_;
+  std::optional<ScopeFilter> filter_;  // before the recorder
+  NodeCounts node_;
   std::unique_ptr<probe::ProbeSession> probes_;
   std::map<ProcessId, Controlled> controlled_;  // forget() alone takes out
   std::vector<Controlled*> living_;             // with a channel, until they exit

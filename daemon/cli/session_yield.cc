@@ -49,6 +49,7 @@ void Session::take_back() {
     target.gaps.taken_back();
     target.asked_ns = now_ns;
     target.care.look_closely(now_ns);
+    if (target.out_of_scope) continue;
     target.trouble_told = false;  // another client may hold it now
     lease_written(target, target.channel->set_tier(target.tier));
   }

@@ -104,6 +104,10 @@ Status BpfPrograms::configure(const ProbeOptions& options, int64_t boottime_offs
   int err = bpf_map__set_max_entries(skeleton_->maps.events, options.events_ring_bytes);
   if (!err) err = bpf_map__set_max_entries(skeleton_->maps.stacks, options.stacks_ring_bytes);
   if (!err) err = bpf_map__set_max_entries(skeleton_->maps.watched, options.max_processes);
+  if (!err) {
+    err = bpf_map__set_max_entries(skeleton_->maps.sightings,
+                                   static_cast<uint32_t>(sysconf(_SC_PAGESIZE)));
+  }
   for (bpf_program* program : {skeleton_->progs.batch_probe, skeleton_->progs.launch_probe}) {
     if (features_.uprobe_multi && !err) {
       err = bpf_program__set_expected_attach_type(program, kTraceUprobeMulti);
@@ -198,13 +202,41 @@ Result<Link> BpfPrograms::attach_one(const bpf_program* program, const char* pat
 }
 
 Status BpfPrograms::watch(ProcessId process) {
-  const gpuprof_watch value{.start_ticks = process.start_ticks};
+  const gpuprof_watch value{.start_ticks = process.start_ticks, .excluded = 0, .exec_id = 0};
   if (bpf_map__update_elem(skeleton_->maps.watched, &process.pid, sizeof(process.pid), &value,
                            sizeof(value), BPF_ANY) != 0) {
     const int err = errno;
     return fail_errno(err == E2BIG ? Code::kUnavailable : Code::kIo, err,
                       "cannot watch process " + std::to_string(process.pid));
   }
+  return {};
+}
+
+Status BpfPrograms::set_cgroup(uint64_t id, gpuprof_cgroup_rule rule) {
+  const uint32_t value = rule;
+  if (bpf_map__update_elem(skeleton_->maps.cgroups, &id, sizeof id, &value, sizeof value,
+                           BPF_ANY) != 0) {
+    const int err = errno;
+    return fail_errno(err == E2BIG ? Code::kUnavailable : Code::kIo, err,
+                      "more than " + std::to_string(GPUPROF_CGROUPS_MAX) +
+                          " cgroups cannot be told apart: name one that holds them");
+  }
+  ++skeleton_->bss->cgroup_rules;
+  return {};
+}
+
+Status BpfPrograms::exclude(ProcessId process, uint32_t exec_id) {
+  const gpuprof_watch value{.start_ticks = process.start_ticks, .excluded = 1, .exec_id = exec_id};
+  if (bpf_map__update_elem(skeleton_->maps.watched, &process.pid, sizeof(process.pid), &value,
+                           sizeof(value), BPF_ANY) != 0)
+    return fail_errno(Code::kUnavailable, errno, "process " + std::to_string(process.pid));
+  return {};
+}
+
+Status BpfPrograms::watch_memfds() {
+  libbpf_warning.clear();
+  memfds_.reset(bpf_program__attach(skeleton_->progs.on_rename));
+  if (!memfds_) return fail_libbpf(errno, "raw tracepoint task_rename (needs CAP_PERFMON)");
   return {};
 }
 
@@ -226,6 +258,7 @@ void BpfPrograms::watch_all(bool on) { skeleton_->bss->watch_all = on; }
 
 int BpfPrograms::events_fd() const { return bpf_map__fd(skeleton_->maps.events); }
 int BpfPrograms::stacks_fd() const { return bpf_map__fd(skeleton_->maps.stacks); }
+int BpfPrograms::sightings_fd() const { return bpf_map__fd(skeleton_->maps.sightings); }
 
 std::array<uint64_t, GPUPROF_BPF_COUNTER_COUNT> BpfPrograms::counters() const {
   std::array<uint64_t, GPUPROF_BPF_COUNTER_COUNT> totals{};

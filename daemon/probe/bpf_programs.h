@@ -45,11 +45,17 @@ class BpfPrograms : public LossSource {
   Status watch(ProcessId process);
   void unwatch(uint32_t pid);
   void watch_all(bool on);
+  // kUnavailable: GPUPROF_CGROUPS_MAX have rules already.
+  Status set_cgroup(uint64_t id, gpuprof_cgroup_rule rule);
+  Status exclude(ProcessId process, uint32_t exec_id);
+  // From now on sightings_fd() tells of processes that have just made a shim's memfd.
+  Status watch_memfds();
   // How to walk the Python frames of the process's threads; null: it runs none.
   void set_python(uint32_t pid, const gpuprof_python* python);
 
   [[nodiscard]] int events_fd() const;
   [[nodiscard]] int stacks_fd() const;
+  [[nodiscard]] int sightings_fd() const;
   [[nodiscard]] std::array<uint64_t, GPUPROF_BPF_COUNTER_COUNT> counters() const;
   [[nodiscard]] const KernelFeatures& features() const { return features_; }
 
@@ -75,6 +81,7 @@ class BpfPrograms : public LossSource {
   std::unique_ptr<probes_bpf, SkeletonDestroyer> skeleton_;
   Link fork_;
   Link exit_;
+  Link memfds_;
 };
 
 }  // namespace gpuprof::probe

@@ -94,6 +94,37 @@ class Ring {
   uint64_t entries_ = 0;
 };
 
+// Processes that have just made a shim's memfd.
+class Sightings {
+ public:
+  static Result<std::unique_ptr<Sightings>> open(int map_fd, int epoll) {
+    std::unique_ptr<Sightings> out(new Sightings);
+    out->ring_.reset(ring_buffer__new(map_fd, on_entry, out.get(), nullptr));
+    epoll_event interest{.events = EPOLLIN | EPOLLET, .data = {.fd = map_fd}};
+    if (!out->ring_ || epoll_ctl(epoll, EPOLL_CTL_ADD, map_fd, &interest) != 0)
+      return fail_errno(Code::kIo, errno, "ring buffer");
+    return out;
+  }
+  std::vector<uint32_t> take() {
+    ring_buffer__consume(ring_.get());
+    return std::exchange(pids_, {});
+  }
+
+ private:
+  struct Deleter {
+    void operator()(ring_buffer* ring) const { ring_buffer__free(ring); }
+  };
+  Sightings() = default;
+  static int on_entry(void* context, void* data, size_t bytes) {
+    auto* self = static_cast<Sightings*>(context);
+    if (bytes == sizeof(uint32_t)) self->pids_.push_back(*static_cast<const uint32_t*>(data));
+    return self->pids_.size() < kMost ? 0 : -ENOSPC;
+  }
+  static constexpr size_t kMost = 1024;
+  std::unique_ptr<ring_buffer, Deleter> ring_;
+  std::vector<uint32_t> pids_;
+};
+
 // A shim file with probes on it.
 struct Attachment {
   UniqueFd fd;
@@ -168,6 +199,7 @@ struct ProbeSession::Impl {
   std::unique_ptr<Ring> events;
   std::unique_ptr<Ring> stacks;
   UniqueFd epoll;
+  std::unique_ptr<Sightings> sightings;  // null: not watched
   bool watching_all = false;
   uint64_t next_file = 1;
   uint64_t duplicate_attaches = 0;
@@ -337,6 +369,27 @@ Status ProbeSession::watch_all(bool on) {
   return {};
 }
 
+Status ProbeSession::set_cgroup(uint64_t id, gpuprof_cgroup_rule rule) {
+  return impl_->programs->set_cgroup(id, rule);
+}
+
+Status ProbeSession::exclude(ProcessId process, uint32_t exec_id) {
+  return impl_->programs->exclude(process, exec_id);
+}
+
+Status ProbeSession::watch_memfds() {
+  if (impl_->sightings) return {};
+  auto sightings = Sightings::open(impl_->programs->sightings_fd(), impl_->epoll.get());
+  if (!sightings) return tl::unexpected(sightings.error());
+  if (Status attached = impl_->programs->watch_memfds(); !attached) return attached;
+  impl_->sightings = std::move(*sightings);
+  return {};
+}
+
+std::vector<uint32_t> ProbeSession::take_sightings() {
+  return impl_->sightings ? impl_->sightings->take() : std::vector<uint32_t>();
+}
+
 // False if the time ran out with entries left.
 bool ProbeSession::Impl::drain(uint64_t& entries) {
   const int64_t now_ns = signed_monotonic_ns();
@@ -371,8 +424,8 @@ void ProbeSession::Impl::merge_duplicates() {
 }
 
 Result<uint64_t> ProbeSession::poll(std::chrono::milliseconds timeout) {
-  epoll_event ready[2];
-  if (epoll_wait(impl_->epoll.get(), ready, 2, static_cast<int>(timeout.count())) < 0 &&
+  epoll_event ready[3];
+  if (epoll_wait(impl_->epoll.get(), ready, 3, static_cast<int>(timeout.count())) < 0 &&
       errno != EINTR) {
     return fail_errno(Code::kIo, errno, "epoll_wait");
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/base/process_id.h"
 #include "daemon/base/result.h"
@@ -108,6 +109,19 @@ class ProbeSession {
   // Delivers records of all processes. While on, the semaphore of `autoarm` is raised too, so that
   // processes which are injected from now on arm themselves.
   Status watch_all(bool on);
+  // As watch_all(), for processes in this cgroup of the unified hierarchy and below it, whenever
+  // they come or go; or, kind EXCLUDE, for none of them. autoarm is left alone. `id`: the
+  // directory's inode number.
+  Status set_cgroup(uint64_t id, gpuprof_cgroup_rule rule);
+  // Drops the records of this program of a process in BPF, whoever watches it, until it execs.
+  // kUnavailable: max_processes are watched or excluded already.
+  Status exclude(ProcessId process, uint32_t exec_id);
+  // From now on poll() returns when a process has just made a shim's memfd and starts the shim's
+  // thread, and take_sightings() has it: for shims whose file nobody has attached to. Needs
+  // CAP_PERFMON.
+  Status watch_memfds();
+  // Since the last call; a number may come more than once, and some are missing in a flood.
+  std::vector<uint32_t> take_sightings();
 
   // Waits until a ring is a quarter full or `timeout` has passed (a signal ends the wait early),
   // then drains both rings into the sink. Returns the number of ring entries read; a flood ends the

@@ -28,6 +28,14 @@ TEST(Options, AllIsOfTheNode) {
   EXPECT_TRUE(options->pids.empty());
 }
 
+TEST(Options, CgroupsAndExclusionsAreOfTheNode) {
+  auto options = parse({"--cgroup", "/a", "--cgroup", "/b", "--exclude", "comm:x*"});
+  ASSERT_TRUE(options.has_value()) << options.error().message;
+  EXPECT_EQ(options->action, Options::Action::kNode);
+  EXPECT_EQ(options->cgroups, (std::vector<std::string>{"/a", "/b"}));
+  EXPECT_EQ(options->exclude, (std::vector<std::string>{"comm:x*"}));
+}
+
 TEST(Options, RunTakesEverythingAfterTheDashes) {
   auto options = parse({"run", "--stack-rate", "all", "--python", "off", "--user", "bob", "--force",
                         "--shim", "/s.so", "--", "prog", "--pid", "1", "--", "-o", "y"});
@@ -168,6 +176,14 @@ INSTANTIATE_TEST_SUITE_P(
         std::vector<const char*>{"--all", "--pid", "1"},
         std::vector<const char*>{"--all", "run", "--", "prog"},
         std::vector<const char*>{"--all", "doctor"},
+        std::vector<const char*>{"--all", "--cgroup", "/a"},
+        std::vector<const char*>{"--cgroup", "/a", "--pid", "1"},
+        std::vector<const char*>{"--exclude", "comm:x"},
+        std::vector<const char*>{"--pid", "1", "--exclude", "comm:x"},
+        std::vector<const char*>{"--all", "--exclude", "x"},
+        std::vector<const char*>{"--all", "--exclude", "pid:x"},
+        std::vector<const char*>{"--cgroup", "/a", "run", "--", "prog"},
+        std::vector<const char*>{"--cgroup", "/a", "cubin", "info", "a"},
         std::vector<const char*>{"--all", "cubin", "info", "a"},
         std::vector<const char*>{"--all", "--", "prog"},
         std::vector<const char*>{"--pid", "1", "--pc-sampling", "always"},
