@@ -122,6 +122,8 @@ int attach_command(const Options& options, Console& console) {
   if (!signals) return fail_with_line(console, signals.error(), kExitFailure);
   if (auto ok = check_capabilities(); !ok)
     return fail_with_line(console, ok.error(), kExitNothingProfiled);
+  if (auto ok = target::check_own_proc(); !ok)
+    return fail_with_line(console, ok.error(), kExitNothingProfiled);
   auto owner = Invoker::resolve({});
   if (!owner) return fail_with_line(console, owner.error(), exit_code_of(owner.error()));
   auto found = find_targets(options, console);

@@ -62,6 +62,7 @@ Session::Session(const Options& options, Console& console)
 Result<std::unique_ptr<Session>> Session::create(const Options& options, Console& console,
                                                  std::optional<Scope> scope) {
   if (auto ok = check_capabilities(); !ok) return tl::unexpected<Error>(ok.error());
+  if (auto ok = target::check_own_proc(); !ok) return tl::unexpected<Error>(ok.error());
   std::unique_ptr<Session> session(new Session(options, console));
   if (options.tier > GPUPROF_TIER_TRACE) session->recorder_.device_modules().enable();
   probe::ProbeOptions probe_options;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -186,6 +187,15 @@ std::optional<uint32_t> process_of_thread(uint32_t tid) {
 }
 
 std::optional<uint32_t> innermost_pid(uint32_t pid) { return last_of_status(pid, "\nNSpid:"); }
+
+Status check_own_proc() {
+  char link[32] = {};
+  if (::readlink("/proc/self", link, sizeof link - 1) > 0 && link == std::to_string(::getpid()))
+    return {};
+  return fail(Code::kNoTarget,
+              "/proc is not mounted, or is another pid namespace's: mount one of ours (unshare "
+              "--mount-proc, mount -t proc proc /proc), or run gpu-profiled in that namespace");
+}
 
 bool same_time_namespace(uint32_t pid) {
   struct stat ours = {}, theirs = {};

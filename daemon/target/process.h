@@ -53,6 +53,10 @@ std::optional<uint32_t> process_of_thread(uint32_t tid);
 // `pid` as the process itself sees it: the last number of NSpid in /proc/PID/status.
 std::optional<uint32_t> innermost_pid(uint32_t pid);
 
+// kNoTarget: /proc is there for another pid namespace than ours, so that its numbers are none of
+// those that the kernel gives us.
+Status check_own_proc();
+
 // Does the process live in our time namespace? Its start time in its own /proc differs otherwise.
 bool same_time_namespace(uint32_t pid);
 

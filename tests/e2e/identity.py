@@ -94,7 +94,29 @@ def case_visible_devices(bench, _):
         equal(dict(got), {("0", uuids[order[0]]): 200, ("1", uuids[order[1]]): 300}, f"CUDA_VISIBLE_DEVICES={visible}")
 
 
-CASES = {"container": case_container, "ranks": case_ranks, "visible_devices": case_visible_devices}
+def case_nested(bench, _):
+    """gpu-profiled in a pid namespace of its own: works with that one's /proc; with another one's it says so, and the
+    command runs."""
+    own, other = (["unshare", "--pid", "--fork", "--kill-child", *proc] for proc in (["--mount-proc"], []))
+    told = "/proc is not mounted, or is another pid namespace's"
+    for prefix, works in ((own, True), (other, False)):
+        summary = bench.dir / "nested.json"
+        summary.unlink(missing_ok=True)
+        process = bench.spawn([*prefix, str(bench.daemon), "run", "--shim", str(bench.shim), "-o", "nested.pb.gz", "--summary-json",
+                               str(summary), "--", *bench.workload(*WORK)], bench.env(FAKE_CUDA_TRUTH=bench.truth_file()),
+                              stderr=subprocess.PIPE, text=True)
+        text = process.communicate(timeout=PATIENCE)[1]
+        equal(process.returncode, 0, f"exit status ({text})")
+        equal(read_truth(bench.truth_file())["executions"], LAUNCHES, "the program's executions")
+        equal((summary.exists(), told in text), (works, not works), text)
+        if works:
+            check_accounting(json.loads(summary.read_text()), LAUNCHES)
+    process = bench.spawn([*other, str(bench.daemon), "--pid", "1"], bench.env(), stderr=subprocess.PIPE, text=True)
+    text = process.communicate(timeout=PATIENCE)[1]
+    equal((process.returncode, text.startswith(f"gpu-profiled: {told}"), len(text.splitlines())), (3, True, 1), text)
+
+
+CASES = {"container": case_container, "ranks": case_ranks, "visible_devices": case_visible_devices, "nested": case_nested}
 
 
 def run(case, options):
