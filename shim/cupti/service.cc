@@ -142,6 +142,8 @@ void wake_service() noexcept {
 void note_launch() noexcept {
   if (!service.launch_seen.load(std::memory_order_relaxed)) {
     service.launch_seen.store(true, std::memory_order_relaxed);
+    wake_service();  // devices are published then; a short program may be over before the next
+                     // round
   }
 }
 

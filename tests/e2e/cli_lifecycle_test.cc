@@ -167,7 +167,7 @@ TEST_F(CliLifecycle, ExecOfAnotherCudaProgramUnderRun) {
   EXPECT_EQ(json_number(json, "attributed", "exact") + json_number(json, "attributed", "sampled"),
             210)
       << json;
-  EXPECT_EQ(count(json, "\"pid\": "), 3u) << "one entry for each program: " << json;
+  EXPECT_EQ(count(json, "\"gaps\": "), 3u) << "one entry for each program: " << json;
   EXPECT_EQ(count(json, "\"identity_holds\": true"), 4u) << json;
   EXPECT_NE(json.find("workload_short\""), std::string::npos) << json;
   const Outcome top =
@@ -222,7 +222,8 @@ TEST_F(CliLifecycle, ExecOfAnotherCudaProgramUnderAttach) {
   const Outcome outcome = attach.finish();
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const std::string json = read_file(file("s.json"));
-  EXPECT_EQ(count(json, "\"pid\": " + std::to_string(target.pid())), 2u) << json;
+  // Each program's target, and the process in the table of all of them.
+  EXPECT_EQ(count(json, "\"pid\": " + std::to_string(target.pid())), 4u) << json;
   const Outcome top =
       Child({"/bin/sh", "-c", "go tool pprof -top -cum -sample_index=gpu_executions x.pb.gz"},
             setup())
@@ -254,7 +255,7 @@ TEST_F(CliLifecycle, OrphanedGrandchildIsOurs) {
   ::kill(orphan, SIGKILL);
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const std::string json = read_file(file("s.json"));
-  EXPECT_EQ(count(json, "\"pid\": "), 2u) << json;
+  EXPECT_EQ(count(json, "\"gaps\": "), 2u) << json;
   EXPECT_NE(outcome.err.find("before it was armed"), std::string::npos)
       << "it was taken in by its first word: " << outcome.err;
 }

@@ -313,15 +313,17 @@ class Table(unittest.TestCase):
             bench = FakeBench(folder)
             rounds = [{"tracing": 10 + i, "serialized, 4 % duty": (10 + i) * 1.04, "continuous, 2^12": (10 + i) * 1.5}
                       for i in range(10)]
-            section_pccost.table(bench, rounds)
+            names = ["tracing", "continuous, 2^12", "continuous, 2^14", "serialized, 4 % duty"]
+            limits = {"serialized, 4 % duty": 0.05}
+            section_pccost.table(bench, rounds, names, limits)
             self.assertEqual(bench.status("serialized"), "met")
             self.assertEqual(bench.status("2^12"), "measured")
             self.assertEqual(bench.status("2^14"), "not run")
             bench.report.rows.clear()
-            section_pccost.table(bench, rounds[:5])
+            section_pccost.table(bench, rounds[:5], names, limits)
             self.assertEqual(bench.status("serialized"), "not shown")
             bench.report.rows.clear()
-            section_pccost.table(bench, [{**r, "serialized, 4 % duty": r["tracing"] * 1.06} for r in rounds])
+            section_pccost.table(bench, [{**r, "serialized, 4 % duty": r["tracing"] * 1.06} for r in rounds], names, limits)
             self.assertEqual(bench.status("serialized"), "not shown")
 
 
@@ -337,7 +339,7 @@ class Budget(unittest.TestCase):
             for section in (section_pc, section_pctorch, section_pccost):
                 section.run(bench)
             self.assertEqual({r["status"] for r in bench.report.rows}, {"not run"})
-            self.assertEqual(len(bench.report.rows), 14 + len(section_pccost.FLOORS))
+            self.assertEqual(len(bench.report.rows), 15 + len(section_pccost.FLOORS))
             bench.report.rows.clear()
             bench.part = "listener"
             section_pccost.run(bench)

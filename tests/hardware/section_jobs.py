@@ -170,6 +170,24 @@ def whole_node(bench):
     w2.check_summary(bench, name, summary)
 
 
+def windows(bench):
+    """`run --window`: the profiles of all windows together have each of w2's executions once."""
+    name = "w2, --window 500ms"
+    command = [bench.w2, "--rounds", w2.ROUNDS]
+    counts = w2.listen(bench, command)
+    folder = bench.gate_directory()
+    options = ("--window", "500ms", "--summary-json", folder / "%s.json")
+    done = bench.run(bench.profiled(command, folder / "%s.pb.gz", options=options), 60)
+    if not bench.report.require(f"{name}: gpu-profiled run", done.ok(), done.err.strip()[-900:], "exit 0") or counts is None:
+        return
+    profiles = [pprof_reader.read(path) for path in sorted(folder.glob("*.pb.gz"))]
+    kinds = collections.Counter()
+    for profile in profiles:
+        kinds.update(truth.executions_by_kind(profile))
+    want = {"kernel": counts["kernels"], "memset": counts["memsets"]}
+    bench.report.require(f"{name}: executions", kinds == want and len(profiles) > 1, f"{dict(kinds)} in {len(profiles)} windows", str(want))
+
+
 def profiler_in_a_pause(bench):
     """`--yield`: torch.profiler works after SIGUSR1, in a process that was traced until then; the summary tells the gap."""
     name = "torch.profiler in --yield's pause"
@@ -267,6 +285,7 @@ def run(bench):
                       ("DataLoader, spawned", 60, lambda: data_loader(bench, "spawn")),
                       ("two ranks", 40, lambda: two_ranks(bench)),
                       ("whole node, --all", 60, lambda: whole_node(bench)),
+                      ("windows", 20, lambda: windows(bench)),
                       ("torch.profiler between", 40, lambda: profiler_between(bench)),
                       ("torch.profiler, --yield", 40, lambda: profiler_in_a_pause(bench)),
                       ("cuda_compat", 30, lambda: compat_that_cannot_work(bench))))
