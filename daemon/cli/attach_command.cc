@@ -9,24 +9,17 @@
 #include "daemon/cli/command_line.h"
 #include "daemon/cli/diagnose.h"
 #include "daemon/cli/exit_code.h"
+#include "daemon/cli/profile_run.h"
 #include "daemon/cli/progress.h"
 #include "daemon/cli/result_files.h"
 #include "daemon/cli/session.h"
 #include "daemon/cli/signals.h"
-#include "daemon/cli/target_rows.h"
 #include "daemon/probe/usdt_notes.h"
 #include "daemon/target/process.h"
 #include "daemon/target/shim_file.h"
 
 namespace gpuprof::cli {
 namespace {
-
-using std::chrono::milliseconds;
-
-constexpr milliseconds kTick{20};
-// The shim flushes every 100 ms and looks at the control page 5 times a second; a target that does
-// not launch cannot disarm before its next launch, and has nothing left to send either.
-constexpr milliseconds kDisarmPatience{2000};
 
 struct Found {
   std::map<std::pair<dev_t, ino_t>, target::ShimFile> files;
@@ -110,11 +103,6 @@ Status begin(Session& session, const Found& found, Console& console) {
   return {};
 }
 
-int fail_with_line(Console& console, const Error& error, int exit_code) {
-  console.line(error.message);
-  return exit_code;
-}
-
 }  // namespace
 
 int attach_command(const Options& options, Console& console) {
@@ -142,29 +130,14 @@ int attach_command(const Options& options, Console& console) {
     return fail_with_line(console, ok.error(), kExitFailure);
 
   Progress progress(**session, console);
-  const uint64_t deadline = options.duration
-                                ? monotonic_ns() + static_cast<uint64_t>(options.duration->count())
-                                : UINT64_MAX;
-  const auto interrupted = [&] {
-    while (auto signal = signals->next()) {
-      if (!(*session)->heed(static_cast<int>(signal->ssi_signo))) return true;
-    }
-    return false;
-  };
-  while ((*session)->any_alive() && monotonic_ns() < deadline && !interrupted()) {
+  const uint64_t deadline = deadline_of(options);
+  while ((*session)->any_alive() && monotonic_ns() < deadline &&
+         !is_interrupted(*signals, **session)) {
     (*session)->tick(kTick);
     progress.update();
     files->tick(**session, console, [&] { progress.update(); });
   }
-  const join::JoinResult result = (*session)->finish(kDisarmPatience, interrupted);
-  if (result.rows.empty()) {
-    if (auto why = (*session)->why_nothing()) {
-      tell_targets(**session, result, console);
-      const std::string text = why->empty() ? "nothing was profiled; no file written" : *why;
-      return fail_with_line(console, {Code::kNoTarget, 0, text}, kExitNothingProfiled);
-    }
-  }
-  return files->write(**session, result, console);
+  return end_profile(**session, *files, *signals, console);
 }
 
 }  // namespace gpuprof::cli

@@ -3,7 +3,6 @@
 // gpu-profiled --all and --cgroup: processes of a node, those that start later too.
 #include <unistd.h>
 
-#include <functional>
 #include <string>
 
 #include "daemon/base/clock.h"
@@ -11,24 +10,14 @@
 #include "daemon/cli/diagnose.h"
 #include "daemon/cli/discovery.h"
 #include "daemon/cli/exit_code.h"
+#include "daemon/cli/profile_run.h"
 #include "daemon/cli/progress.h"
 #include "daemon/cli/result_files.h"
 #include "daemon/cli/session.h"
 #include "daemon/cli/signals.h"
-#include "daemon/cli/target_rows.h"
 
 namespace gpuprof::cli {
 namespace {
-
-using std::chrono::milliseconds;
-
-constexpr milliseconds kTick{20};
-constexpr milliseconds kDisarmPatience{2000};  // as for --pid
-
-int fail_with_line(Console& console, const Error& error, int exit_code) {
-  console.line(error.message);
-  return exit_code;
-}
 
 std::string count_of(uint64_t number, const char* one, const char* many) {
   return std::to_string(number) + " " + (number == 1 ? one : many);
@@ -43,15 +32,12 @@ std::string found_line(const Session& session) {
          count_of(session.node().files, "shim file", "shim files") + ", and those that start";
 }
 
-void run_until_ended(Session& session, Discovery& discovery, ResultFiles& files,
-                     const std::function<bool()>& interrupted, Console& console) {
-  const Options& options = session.options();
+void run_until_ended(Session& session, Discovery& discovery, ResultFiles& files, Signals& signals,
+                     Console& console) {
   Progress progress(session, console);
-  const uint64_t deadline = options.duration
-                                ? monotonic_ns() + static_cast<uint64_t>(options.duration->count())
-                                : UINT64_MAX;
+  const uint64_t deadline = deadline_of(session.options());
   bool told = false;
-  while (monotonic_ns() < deadline && !interrupted()) {
+  while (monotonic_ns() < deadline && !is_interrupted(signals, session)) {
     session.tick(kTick);
     discovery.tick();
     if (discovery.looked_at_all() && !told) console.line(found_line(session));
@@ -88,28 +74,8 @@ int node_command(const Options& options, Console& console) {
     return fail_with_line(console, ok.error(), kExitFailure);
 
   Discovery discovery(**session, console);
-  const auto interrupted = [&] {
-    while (auto signal = signals->next()) {
-      if (!(*session)->heed(static_cast<int>(signal->ssi_signo))) return true;
-    }
-    return false;
-  };
-  run_until_ended(**session, discovery, *files, interrupted, console);
-  const join::JoinResult result = (*session)->finish(kDisarmPatience, interrupted);
-  if (result.rows.empty()) {
-    if (!(*session)->any_target())
-      return fail_with_line(console,
-                            {Code::kNoTarget, 0,
-                             "no process with the shim was seen; no file written (gpu-profiled "
-                             "doctor --pid PID tells why a process has none)"},
-                            kExitNothingProfiled);
-    if (auto why = (*session)->why_nothing()) {
-      tell_targets(**session, result, console);
-      const std::string text = why->empty() ? "nothing was profiled; no file written" : *why;
-      return fail_with_line(console, {Code::kNoTarget, 0, text}, kExitNothingProfiled);
-    }
-  }
-  return files->write(**session, result, console);
+  run_until_ended(**session, discovery, *files, *signals, console);
+  return end_profile(**session, *files, *signals, console);
 }
 
 }  // namespace gpuprof::cli

@@ -182,8 +182,8 @@ void OutputFile::add_descriptors(std::vector<int>& out) const {
   }
 }
 
-Result<OutputFile> OutputFile::open(const std::string& path, Existing existing,
-                                    const Invoker& owner, const std::string& option) {
+Result<OutputFile> OutputFile::named(const std::string& path, Existing existing,
+                                     const std::string& option) {
   OutputFile out;
   out.path_ = path;
   out.option_ = option;
@@ -191,16 +191,23 @@ Result<OutputFile> OutputFile::open(const std::string& path, Existing existing,
   std::tie(out.directory_, out.name_) = split(path);
   if (out.name_.empty() || out.name_ == "." || out.name_ == "..")
     return tl::unexpected<Error>(explain(EISDIR, path, option));
-  out.directory_fd_.reset(::open(out.directory_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!out.directory_fd_.valid()) return tl::unexpected<Error>(explain(errno, path, option));
+  return out;
+}
+
+Result<OutputFile> OutputFile::open(const std::string& path, Existing existing,
+                                    const Invoker& owner, const std::string& option) {
+  auto out = named(path, existing, option);
+  if (!out) return out;
+  out->directory_fd_.reset(::open(out->directory_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!out->directory_fd_.valid()) return tl::unexpected<Error>(explain(errno, path, option));
 
   struct stat info = {};
-  const bool exists = ::fstatat(out.directory_fd_.get(), out.name_.c_str(), &info, 0) == 0;
+  const bool exists = ::fstatat(out->directory_fd_.get(), out->name_.c_str(), &info, 0) == 0;
   if (exists && S_ISDIR(info.st_mode)) return tl::unexpected<Error>(explain(EISDIR, path, option));
-  const std::optional<Place> place = system_place(out.directory_fd_.get(), out.name_);
+  const std::optional<Place> place = system_place(out->directory_fd_.get(), out->name_);
   const auto ok = place || (exists && !S_ISREG(info.st_mode))
-                      ? out.open_in_place(place ? own_descriptor(*place) : -1)
-                      : out.create_temporary(owner);
+                      ? out->open_in_place(place ? own_descriptor(*place) : -1)
+                      : out->create_temporary(owner);
   if (!ok) return tl::unexpected<Error>(ok.error());
   return out;
 }
@@ -208,15 +215,10 @@ Result<OutputFile> OutputFile::open(const std::string& path, Existing existing,
 Result<OutputFile> OutputFile::open_in(const UniqueFd& directory, const std::string& path,
                                        Existing existing, const Invoker& owner,
                                        const std::string& option) {
-  OutputFile out;
-  out.path_ = path;
-  out.option_ = option;
-  out.existing_ = existing;
-  std::tie(out.directory_, out.name_) = split(path);
-  if (out.name_.empty() || out.name_ == "." || out.name_ == "..")
-    return tl::unexpected<Error>(explain(EISDIR, path, option));
-  out.directory_fd_.reset(::fcntl(directory.get(), F_DUPFD_CLOEXEC, 0));
-  if (auto ok = out.create_temporary(owner); !ok) return tl::unexpected<Error>(ok.error());
+  auto out = named(path, existing, option);
+  if (!out) return out;
+  out->directory_fd_.reset(::fcntl(directory.get(), F_DUPFD_CLOEXEC, 0));
+  if (auto ok = out->create_temporary(owner); !ok) return tl::unexpected<Error>(ok.error());
   return out;
 }
 

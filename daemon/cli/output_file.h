@@ -65,6 +65,9 @@ class OutputFile {
 
  private:
   OutputFile() = default;
+  // No directory is opened yet.
+  static Result<OutputFile> named(const std::string& path, Existing existing,
+                                  const std::string& option);
   Status create_temporary(const Invoker& owner);
   Status open_in_place(int own_descriptor);
   [[nodiscard]] std::string temporary_name() const;

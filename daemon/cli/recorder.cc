@@ -32,15 +32,6 @@ const symbolize::SymbolizedPc kUnresolved;
 // What unresolved pcs of a process whose maps were never read point into.
 const std::vector<symbolize::Module> kUnknownModules = {{"[unknown]", "", 0, UINT64_MAX}};
 
-std::string executable_of(uint32_t pid) {
-  char path[PATH_MAX];
-  const std::string link = "/proc/" + std::to_string(pid) + "/exe";
-  const ssize_t length = ::readlink(link.c_str(), path, sizeof path);
-  return length > 0
-             ? target::printable(std::string_view(path, static_cast<size_t>(length)), PATH_MAX)
-             : std::string();
-}
-
 }  // namespace
 
 ProcessRecord* Recorder::find(ProcessId process) {
@@ -63,7 +54,7 @@ void Recorder::open_space(ProcessRecord& record) {
   if (auto stat = target::process_stat(record.id.pid);
       stat && stat->start_ticks == record.id.start_ticks) {
     record.comm = stat->comm;
-    record.executable = executable_of(record.id.pid);
+    record.executable = target::printable(target::executable_of(record.id.pid), PATH_MAX);
     record.identity = target::identity_of(record.id);
   }
   open_layout(record);
@@ -130,6 +121,12 @@ ProcessId Recorder::image_of(const probe::EventSource& source) {
   }
   out.image = it == known.end() ? kMaxImages - 1 : static_cast<uint32_t>(it - known.begin());
   return out;
+}
+
+ProcessRecord* Recorder::consumer_of(const probe::EventSource& source, size_t records) {
+  ProcessRecord* record = record_of(source);
+  if (record == nullptr) unconsumed_ += records;
+  return record;
 }
 
 // BPF delivers launches and executions of watched processes only, so an unknown sender is a child
@@ -315,8 +312,7 @@ void Recorder::on_execs(const probe::EventSource& source, std::span<const gpupro
 
 void Recorder::on_name(const probe::EventSource& source, uint32_t kind, uint64_t id,
                        std::string_view name) {
-  ProcessRecord* record = record_of(source);
-  if (record == nullptr) ++unconsumed_;
+  ProcessRecord* record = consumer_of(source, 1);
   if (record == nullptr) return;
   if (kind == GPUPROF_NAME_STALL) take_stall_name(*record, id, name);
   if (kind != GPUPROF_NAME_FUNCTION || record->kernel_names.contains(id)) return;
@@ -329,8 +325,7 @@ void Recorder::on_name(const probe::EventSource& source, uint32_t kind, uint64_t
 }
 
 void Recorder::on_device(const probe::EventSource& source, const gpuprof_device_v1& device) {
-  ProcessRecord* record = record_of(source);
-  if (record == nullptr) ++unconsumed_;
+  ProcessRecord* record = consumer_of(source, 1);
   if (record == nullptr) return;
   if (record->devices.size() < kMaxDevices || record->devices.contains(device.device_id))
     record->devices[device.device_id] = device;
@@ -373,8 +368,7 @@ void Recorder::apply_emitted(ProcessRecord& record, uint32_t probe, uint64_t tot
 }
 
 void Recorder::on_drop(const probe::EventSource& source, const gpuprof_drop_v1& drop) {
-  ProcessRecord* record = record_of(source);
-  if (record == nullptr) ++unconsumed_;
+  ProcessRecord* record = consumer_of(source, 1);
   if (record == nullptr) return;
   if (drop.drop_class == GPUPROF_DROP_FINAL_TOTAL) {
     apply_emitted(*record, drop.detail, drop.total);

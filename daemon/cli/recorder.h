@@ -149,6 +149,8 @@ class Recorder final : public probe::EventSink,
  private:
   ProcessId image_of(const probe::EventSource& source);
   ProcessRecord* record_of(const probe::EventSource& source);
+  // The same; where there is none, `records` are counted as nobody's.
+  ProcessRecord* consumer_of(const probe::EventSource& source, size_t records);
   using GpuUuid = std::array<uint8_t, sizeof(gpuprof_device_v1::uuid)>;
   static size_t add_devices(const ProcessRecord& record, std::set<GpuUuid>& known);
   static void add_totals(const ProcessRecord& record, Totals& out);

@@ -22,8 +22,7 @@ void Recorder::on_pc_samples(const probe::EventSource& source,
 
 void Recorder::on_modules(const probe::EventSource& source,
                           std::span<const gpuprof_module_v1> modules) {
-  const ProcessRecord* record = record_of(source);
-  if (record == nullptr) unconsumed_ += modules.size();
+  const ProcessRecord* record = consumer_of(source, modules.size());
   if (record == nullptr) return;
   for (const gpuprof_module_v1& module : modules) device_modules_.note(record->id, module);
 }

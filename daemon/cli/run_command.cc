@@ -16,6 +16,7 @@
 #include "daemon/cli/diagnose.h"
 #include "daemon/cli/environment.h"
 #include "daemon/cli/exit_code.h"
+#include "daemon/cli/profile_run.h"
 #include "daemon/cli/progress.h"
 #include "daemon/cli/result_files.h"
 #include "daemon/cli/session.h"
@@ -29,9 +30,6 @@ namespace gpuprof::cli {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr milliseconds kTick{20};
-constexpr milliseconds kDisarmPatience{2000};
 
 std::string_view base_name(const std::string& path) {
   return std::string_view(path).substr(path.rfind('/') + 1);
@@ -173,9 +171,7 @@ void Run::write_profile() {
 
 int Run::profile_until_exit() {
   Progress progress(*session_, console_);
-  const uint64_t deadline = options_.duration
-                                ? monotonic_ns() + static_cast<uint64_t>(options_.duration->count())
-                                : UINT64_MAX;
+  const uint64_t deadline = deadline_of(options_);
   for (;;) {
     session_->tick(kTick);
     forward_signals();

@@ -2,8 +2,6 @@
 #include "daemon/cli/scope.h"
 
 #include <fnmatch.h>
-#include <limits.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -13,20 +11,19 @@
 namespace gpuprof::cli {
 namespace {
 
-std::string executable_of(uint32_t pid) {
-  char path[PATH_MAX];
-  const std::string link = "/proc/" + std::to_string(pid) + "/exe";
-  const ssize_t length = ::readlink(link.c_str(), path, sizeof path);
-  return length > 0 ? std::string(path, static_cast<size_t>(length)) : std::string();
-}
-
 bool matches(const std::string& glob, const std::string& text) {
   return ::fnmatch(glob.c_str(), text.c_str(), 0) == 0;
 }
 
+// `text`: of a process's /proc/PID/cgroup.
+bool any_contains(const std::vector<target::Cgroup>& cgroups, std::string_view text) {
+  return std::ranges::any_of(
+      cgroups, [&](const target::Cgroup& cgroup) { return cgroup.contains_line_of(text); });
+}
+
+// A process that is gone is in none.
 bool any_contains(const std::vector<target::Cgroup>& cgroups, uint32_t pid) {
-  return std::any_of(cgroups.begin(), cgroups.end(),
-                     [&](const target::Cgroup& cgroup) { return cgroup.contains(pid); });
+  return !cgroups.empty() && any_contains(cgroups, target::cgroup_text(pid).value_or(""));
 }
 
 }  // namespace
@@ -78,7 +75,7 @@ bool Scope::excludes(uint32_t pid, std::string_view comm) const {
     if (rule.kind == Exclusion::Kind::kPid && rule.pid == pid) return true;
     if (rule.kind == Exclusion::Kind::kComm && matches(rule.text, std::string(comm))) return true;
     if (rule.kind != Exclusion::Kind::kExe) continue;
-    if (exe.empty()) exe = executable_of(pid);
+    if (exe.empty()) exe = target::executable_of(pid);
     if (matches(rule.text, exe)) return true;
   }
   return any_contains(excluded_, pid);
@@ -94,14 +91,9 @@ bool Scope::has(uint32_t pid, std::string_view comm, bool in_cgroup) const {
 }
 
 std::optional<bool> Scope::in_cgroups(uint32_t pid) const {
-  auto text = target::read_proc_file("/proc/" + std::to_string(pid) + "/cgroup", 1u << 16);
+  const auto text = target::cgroup_text(pid);
   if (!text) return {};
-  const auto any = [&](const std::vector<target::Cgroup>& cgroups) {
-    return std::any_of(cgroups.begin(), cgroups.end(), [&](const target::Cgroup& cgroup) {
-      return cgroup.contains_line_of(*text);
-    });
-  };
-  return (all() || any(cgroups_)) && !any(excluded_);
+  return (all() || any_contains(cgroups_, *text)) && !any_contains(excluded_, *text);
 }
 
 Status Scope::tell(probe::ProbeSession& probes) const {

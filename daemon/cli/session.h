@@ -202,6 +202,8 @@ class Session {
   // session_yield.cc
   void yield();
   void take_back();
+  void pause(Controlled& target, uint64_t now_ns);
+  void resume(Controlled& target, uint64_t now_ns);
   void tell_yielded(uint64_t now_ns);
   [[nodiscard]] bool yield_pending() const { return yielded_ns_ != 0 && !yield_told_; }
   // session_trees.cc

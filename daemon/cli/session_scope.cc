@@ -32,21 +32,11 @@ void Session::set_in_scope(ProcessId process, bool is_in) {
   Controlled& target = at->second;
   if (target.out_of_scope != is_in || !target.channel || !target.channel->acquired()) return;
   target.out_of_scope = !is_in;
-  if (auto status = target.channel->read_status()) take_status(target, *status);
   const uint64_t now_ns = monotonic_ns();
-  target.care.look_closely(now_ns);
-  if (is_in) {
-    target.unwatched = false;
-    (void)probes_->watch(process.process());
-    target.gaps.taken_back();
-    target.asked_ns = now_ns;
-    if (yielded_ns_ != 0) return;
-    lease_written(target, target.channel->set_tier(target.tier));
-    return;
-  }
-  const Status written = target.channel->set_tier(GPUPROF_TIER_OFF);
-  lease_written(target, written);
-  if (written) target.gaps.yielded();
+  if (!is_in) return pause(target, now_ns);
+  target.unwatched = false;
+  (void)probes_->watch(process.process());
+  resume(target, now_ns);
 }
 
 // What it sent before it was disarmed counts; what it may do from now on for others does not.

@@ -32,12 +32,27 @@ void Session::yield() {
   yield_told_ = yield_delay_told_ = false;
   for (auto& [id, target] : controlled_) {
     if (!target.channel || !target.channel->acquired() || target.exited) continue;
-    if (auto status = target.channel->read_status()) take_status(target, *status);
-    const Status written = target.channel->set_tier(GPUPROF_TIER_OFF);
-    lease_written(target, written);
-    if (written) target.gaps.yielded();
-    target.care.look_closely(yielded_ns_);
+    pause(target, yielded_ns_);
   }
+}
+
+// Disarms it while the run goes on.
+void Session::pause(Controlled& target, uint64_t now_ns) {
+  if (auto status = target.channel->read_status()) take_status(target, *status);
+  target.care.look_closely(now_ns);
+  const Status written = target.channel->set_tier(GPUPROF_TIER_OFF);
+  lease_written(target, written);
+  if (written) target.gaps.yielded();
+}
+
+// Arms it again, unless something else keeps it disarmed.
+void Session::resume(Controlled& target, uint64_t now_ns) {
+  if (auto status = target.channel->read_status()) take_status(target, *status);
+  target.care.look_closely(now_ns);
+  target.gaps.taken_back();
+  target.asked_ns = now_ns;
+  if (target.out_of_scope || yielded_ns_ != 0) return;
+  lease_written(target, target.channel->set_tier(target.tier));
 }
 
 void Session::take_back() {
@@ -45,13 +60,8 @@ void Session::take_back() {
   const uint64_t now_ns = monotonic_ns();
   for (auto& [id, target] : controlled_) {
     if (!target.channel || !target.channel->acquired() || target.exited) continue;
-    if (auto status = target.channel->read_status()) take_status(target, *status);
-    target.gaps.taken_back();
-    target.asked_ns = now_ns;
-    target.care.look_closely(now_ns);
-    if (target.out_of_scope) continue;
-    target.trouble_told = false;  // another client may hold it now
-    lease_written(target, target.channel->set_tier(target.tier));
+    if (!target.out_of_scope) target.trouble_told = false;  // another client may hold it now
+    resume(target, now_ns);
   }
   console_.line("CUPTI is taken back (SIGUSR2): tracing goes on with the next kernel launch");
 }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <vector>
@@ -69,11 +70,33 @@ std::optional<std::string_view> below(std::string_view path, std::string_view ab
   return path.empty() || path[0] == '/' ? std::optional(path) : std::nullopt;
 }
 
+bool is_number(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
 bool in_list(std::string_view list, std::string_view name) {
   return list.find("," + std::string(name) + ",") != std::string_view::npos;
 }
 
 }  // namespace
+
+std::optional<CgroupLine> take_cgroup_line(std::string_view& text) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (first == std::string_view::npos || second == std::string_view::npos) continue;
+    const CgroupLine out{line.substr(first + 1, second - first - 1), line.substr(second + 1)};
+    if (is_number(line.substr(0, first)) && out.path.starts_with('/')) return out;
+  }
+  return {};
+}
+
+std::optional<std::string> cgroup_text(uint32_t pid) {
+  auto text = read_proc_file("/proc/" + std::to_string(pid) + "/cgroup", kMostCgroupBytes);
+  return text ? std::optional(std::move(*text)) : std::nullopt;
+}
 
 Result<Cgroup> Cgroup::in(const std::string& real_path, std::string_view mountinfo, uint64_t id) {
   std::optional<Mount> best;
@@ -120,23 +143,12 @@ Result<Cgroup> Cgroup::open(const std::string& path) {
   return in(real.get(), *mountinfo, unified ? info.st_ino : 0);
 }
 
-bool Cgroup::contains(uint32_t pid) const {
-  auto text = read_proc_file("/proc/" + std::to_string(pid) + "/cgroup", 1u << 16);
-  return text && contains_line_of(*text);
-}
-
-// Lines are "4:cpu,cpuacct:/path"; the unified hierarchy's is "0::/path".
 bool Cgroup::contains_line_of(std::string_view text) const {
-  while (!text.empty()) {
-    std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string_view::npos || second == std::string_view::npos) continue;
-    std::string_view names = line.substr(first + 1, second - first - 1);
+  while (const auto line = take_cgroup_line(text)) {
+    const std::string_view names = line->controllers;
     const std::string_view one = names.substr(0, names.find(','));
     const bool ours = id_ != 0 ? names.empty() : !one.empty() && in_list(controllers_, one);
-    if (ours) return below(line.substr(second + 1), path_).has_value();
+    if (ours) return below(line->path, path_).has_value();
   }
   return false;
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "daemon/target/cgroup.h"
+
 namespace gpuprof::target {
 namespace {
 
@@ -139,17 +141,8 @@ Container container_of(std::string_view path) {
 Container parse_cgroup(std::string_view text) {
   Container best;
   text = text.substr(0, kMostCgroupBytes);
-  while (!text.empty()) {
-    std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
-    // hierarchy-ID:controller-list:path, and the path may have colons.
-    const size_t id = line.find(':');
-    if (id == std::string_view::npos || !is_digits(line.substr(0, id))) continue;
-    const size_t controllers = line.find(':', id + 1);
-    if (controllers == std::string_view::npos) continue;
-    line.remove_prefix(controllers + 1);
-    if (!line.starts_with('/')) continue;
-    Container found = container_of(line);
+  while (const auto line = take_cgroup_line(text)) {
+    Container found = container_of(line->path);
     if (!found.id.empty()) return found;
     if (best.pod_uid.empty()) best = std::move(found);
   }

@@ -3,7 +3,6 @@
 // Which container and pod a process is in, as its cgroup's path tells it.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -17,9 +16,6 @@ struct Container {
 
   friend bool operator==(const Container&, const Container&) = default;
 };
-
-// More of /proc/PID/cgroup is not looked at: twelve v1 hierarchies with paths of 4 KiB.
-inline constexpr size_t kMostCgroupBytes = 64u << 10;
 
 // `text`: /proc/PID/cgroup (cgroups(7)), v1, v2 or both, as a reader in whatever cgroup namespace
 // sees it: parents that its namespace hides are "..". Only whole names of known form count. The

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "daemon/target/cgroup.h"
 #include "daemon/target/process.h"
 
 namespace gpuprof::target {
@@ -20,9 +21,7 @@ Identity identity_of(ProcessId process) {
   const uint32_t pid = process.pid;
   Identity out;
   if (const auto inner = innermost_pid(pid); inner && *inner != pid) out.ns_pid = *inner;
-  const std::string folder = "/proc/" + std::to_string(pid) + "/";
-  if (const auto cgroup = read_proc_file(folder + "cgroup", kMostCgroupBytes))
-    out.container = parse_cgroup(*cgroup);
+  if (const auto cgroup = cgroup_text(pid)) out.container = parse_cgroup(*cgroup);
   const std::array<std::string_view, 2> names = {"RANK", "LOCAL_RANK"};
   if (const auto values = environment_values(pid, names)) {
     out.rank = rank_of((*values)[0].value_or(""));

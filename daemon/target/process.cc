@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -184,6 +185,13 @@ Result<UniqueFd> open_pidfd(ProcessId process) {
 std::optional<uint32_t> process_of_thread(uint32_t tid) {
   const auto process = last_of_status(tid, "\nTgid:");
   return process && *process != tid ? process : std::nullopt;
+}
+
+std::string executable_of(uint32_t pid) {
+  char path[PATH_MAX];
+  const std::string link = "/proc/" + std::to_string(pid) + "/exe";
+  const ssize_t length = ::readlink(link.c_str(), path, sizeof path);
+  return length > 0 ? std::string(path, static_cast<size_t>(length)) : std::string();
 }
 
 std::optional<uint32_t> innermost_pid(uint32_t pid) { return last_of_status(pid, "\nNSpid:"); }

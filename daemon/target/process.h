@@ -50,6 +50,9 @@ Result<UniqueFd> open_pidfd(ProcessId process);
 // The process that `tid` is a thread of; nullopt: it is a process, or nothing at all.
 std::optional<uint32_t> process_of_thread(uint32_t tid);
 
+// The program that it runs, as the link /proc/PID/exe says it; empty: not to be told.
+std::string executable_of(uint32_t pid);
+
 // `pid` as the process itself sees it: the last number of NSpid in /proc/PID/status.
 std::optional<uint32_t> innermost_pid(uint32_t pid);
 

@@ -39,6 +39,15 @@ def run_named_case(cases, description, run, **more):
     return 0
 
 
+def run_on_bench(function, options):
+    """run_named_case's `run`, of cases that take a fresh bench and nothing else."""
+    bench = Bench(pathlib.Path(options.build).resolve())
+    try:
+        function(bench)
+    finally:
+        bench.close()
+
+
 class Bench:
     """The build tree's products, with the workload copied into a folder that can be taken away."""
 
@@ -56,11 +65,14 @@ class Bench:
             if path.is_file() and (path.suffix == ".so" or os.access(path, os.X_OK)):
                 shutil.copy2(path, self.programs)
 
-    def close(self):
+    def end_processes(self):
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+
+    def close(self):
+        self.end_processes()
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def sanitized(self):

@@ -4,7 +4,6 @@
 Run by ctest: identity.py CASE --build DIR. Needs root."""
 
 import json
-import signal
 import subprocess
 import sys
 
@@ -125,10 +124,7 @@ def run(case, options):
     try:
         case(bench, cgroups)
     finally:
-        for process in bench.processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
+        bench.end_processes()
         cgroups.close()
         bench.close()
 

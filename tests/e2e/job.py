@@ -9,7 +9,6 @@ import json
 import pathlib
 import shlex
 import shutil
-import signal
 import sys
 
 import pprof_raw
@@ -150,10 +149,7 @@ def run(case, options):
     try:
         case(Job(bench, cgroups))
     finally:
-        for process in bench.processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
+        bench.end_processes()
         cgroups.close()
         bench.close()
 

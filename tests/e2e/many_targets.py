@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from bench import PATIENCE, Bench, check, check_identity, equal, read_truth, run_named_case, wait_for_memfd
+from bench import PATIENCE, check, check_identity, equal, read_truth, run_named_case, run_on_bench, wait_for_memfd
 
 CUBINS = pathlib.Path(__file__).resolve().parent.parent / "data/cubin"
 # name: (file, function, where samples fall)
@@ -155,13 +155,5 @@ def case_memory(bench):
 CASES = {name[5:]: value for name, value in globals().items() if name.startswith("case_")}
 
 
-def run_case(function, options):
-    bench = Bench(pathlib.Path(options.build).resolve())
-    try:
-        function(bench)
-    finally:
-        bench.close()
-
-
 if __name__ == "__main__":
-    sys.exit(run_named_case(CASES, __doc__, run_case))
+    sys.exit(run_named_case(CASES, __doc__, run_on_bench))

@@ -8,6 +8,8 @@
 #include <ostream>
 #include <string>
 
+#include "daemon/target/cgroup.h"
+
 namespace gpuprof::target {
 namespace {
 
